@@ -1,7 +1,7 @@
 """Data sets as heatproof sees them: stable ids first, samples decoded when they are asked for.
 
-`open_data` accepts tensors, arrays, a `Batch`, any map-style Dataset; folders of pictures, ImageNet, COCO, CIFAR, idx,
-`.npz`, Parquet, Arrow, tar shards, Hugging Face's data sets; sets of points, graphs, series and text; and every name
+`open_data` accepts tensors, arrays, a `Batch`, any map-style Dataset; folders of pictures, ImageNet, COCO, CIFAR, STL-10, idx,
+`.npz`, Parquet, Arrow, tar shards, Hugging Face's data sets; sets of points, meshes, graphs, series and text; and every name
 that a study file takes. See docs/data.md.
 A sample that cannot be read is recorded with its error; it never stops the run and never leaves a gap.
 """
@@ -35,6 +35,7 @@ from heatproof.data.frames import is_frame, open_frame
 from heatproof.data.graphs import Graph, is_graph, open_graphs, open_pyg
 from heatproof.data.hub import PREFIX, check_hub_name, tokeniser
 from heatproof.data.images import Resize
+from heatproof.data.padding import with_padding
 from heatproof.data.paths import Texts, open_path
 from heatproof.data.regions import with_regions
 from heatproof.data.sequences import Tokeniser, Vocabulary, lines_of, open_texts
@@ -75,6 +76,7 @@ def open_data(
     split: str | None = None,
     label: str | None = None,
     regions: Any = None,
+    pad: int | None = None,
     allow_code: bool = False,
 ) -> Data:
     """Open tensors, arrays, a Batch, a Dataset, sets, graphs, texts, a path, or a name, without reading much yet.
@@ -91,7 +93,7 @@ def open_data(
     Samples of sets (n_i, F), graphs and texts are padded to `length`, by default that of the largest; longer texts are
     cut. A `vocabulary`, its path, a function to token ids, or `hf:owner/name` makes the source text. `regions` say
     where the thing of the label is: masks (N, …) or by id, an array of an `.npz`, a folder of mask pictures, COCO's
-    "masks" or "boxes".
+    "masks" or "boxes". `pad` adds so many zeros on every side of a picture or a series.
 
     >>> pixels = torch.rand(12, 3, 8, 8)
     >>> data = open_data((pixels, torch.arange(12)), limit=3)
@@ -102,7 +104,14 @@ def open_data(
     ((5, 3), [[True, True, False, False, False]])
     """
     given = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
-    options = {"size": size, "resize": resize, "length": length, "split": split, "label": label}
+    options = {
+        "size": size,
+        "resize": resize,
+        "length": length,
+        "split": split,
+        "label": label,
+        "pad": pad,
+    }
     prepared = {
         "source": given,
         **{key: value for key, value in options.items() if value is not None},
@@ -138,6 +147,8 @@ def open_data(
         data = data.grouped(named)
     if regions is not None:
         data = with_regions(data, regions, source, how)
+    if pad is not None:
+        data = with_padding(data, pad)
     if name is not None:
         data = replace(data, name=name)
     data = replace(

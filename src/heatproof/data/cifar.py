@@ -103,7 +103,11 @@ def open_cifar(path: Path, layout: str, how: How, choice: Choice) -> Data:
 
 
 def open_bytes(
-    name: str, pixels: Pixels, how: How, labels: Sequence[int], class_names: Sequence[str]
+    name: str,
+    pixels: Pixels,
+    how: How,
+    labels: Sequence[int] | None,
+    class_names: Sequence[str],
 ) -> Data:
     """Open pictures (N, C, H, W) of bytes, divided by 255 and resized as `how` says."""
     shape = pixels.shape[1:]

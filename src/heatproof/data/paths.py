@@ -18,9 +18,12 @@ from heatproof.data.dataset import Data, How, not_pictures
 from heatproof.data.files import existing, open_folder, open_npz, open_pictures
 from heatproof.data.food101 import food101_lists, open_food101
 from heatproof.data.graphs import holds_tu_files, open_tu
+from heatproof.data.heartbeats import is_mitbih, open_mitbih
 from heatproof.data.hub import PREFIX, hub_files, local_copy, saved_files, split_of
+from heatproof.data.meshes import is_mesh_folder, open_h5, open_meshes
 from heatproof.data.sequences import Tokeniser, open_text_file, open_texts
 from heatproof.data.series import open_series
+from heatproof.data.stl10 import STL10_FOLDER, is_cinic10, is_stl10, open_stl10
 from heatproof.data.tables import ARROW, PARQUET, group_column, open_table, read_table_texts
 from heatproof.data.tars import open_tars
 from heatproof.data.text import unpacked
@@ -61,6 +64,11 @@ def open_path(source: str, how: How, texts: Texts, choice: Choice) -> Data:
         not_pictures(path.name, how)
         only_choices(str(path), choice)
         return open_tu(path, length=texts.length)
+    if suffix in (".off", ".h5", ".hdf5"):
+        not_pictures(path.name, how)
+        only_choices(str(path), choice)
+        open_points = open_meshes if suffix == ".off" else open_h5
+        return open_points(path, choice, texts.length)
     _no_length(path, texts)
     return _open_file(path, files, suffix, how, choice)
 
@@ -116,12 +124,25 @@ def _open_folder(path: Path, how: How, texts: Texts, choice: Choice) -> Data:
         not_pictures(path.name, how)
         only_choices(str(path), choice)
         return open_tu(path, length=texts.length)
+    has_h5 = any(file.suffix.lower() == ".h5" for file in files)
+    if has_h5 or is_mesh_folder(path):
+        not_pictures(path.name, how)
+        only_choices(str(path), choice, "split")
+        open_points = open_h5 if has_h5 else open_meshes
+        return open_points(path, choice, texts.length)
     _no_length(path, texts)
     return _open_picture_folder(path, files, how, choice)
 
 
 def _open_picture_folder(path: Path, files: list[Path], how: How, choice: Choice) -> Data:
-    """Open a folder in the layout of CIFAR, Food-101, COCO, tar shards or idx files, or of plain pictures."""
+    """Open a folder in the layout of a published data set, of tar shards or idx files, or of plain pictures."""
+    if is_mitbih(path):
+        only_choices(str(path), choice, "split", "label")
+        return open_mitbih(path, choice, how.shape)
+    for folder in (path, path / STL10_FOLDER):
+        if folder.is_dir() and is_stl10(folder):
+            only_choices(str(path), choice, "split")
+            return open_stl10(folder, how, choice)
     cifar = []
     for folder in (path, *sorted(path.glob("cifar-*"))):
         layout = cifar_layout(folder) if folder.is_dir() else None
@@ -154,6 +175,9 @@ def _open_picture_folder(path: Path, files: list[Path], how: How, choice: Choice
             names = ", ".join(file.name for file in idx_files)
             raise UserError(f"{str(path)!r} has {names}; give the path of one")
         return open_idx(one_split(str(path), choice.split, by_split), how)
+    if is_cinic10(path):
+        # Like CIFAR's, its pictures of 32 × 32 stay as they are unless a size is given.
+        how = how._replace(pictures=how.arrays)
     return open_folder(path, how, choice.split)
 
 
@@ -163,6 +187,12 @@ def _open_file(path: Path, files: list[Path], suffix: str, how: How, choice: Cho
     if layout is not None:
         only_choices(str(path), choice, "label")
         return open_cifar(path, layout, how, choice)
+    if is_stl10(path):
+        only_choices(str(path), choice)
+        return open_stl10(path, how, choice)
+    if is_mitbih(path):
+        only_choices(str(path), choice, "label")
+        return open_mitbih(path, choice, how.shape)
     annotations = coco_annotations(path)
     if annotations:
         return open_coco(path, annotations, how, choice)
@@ -193,7 +223,8 @@ def _open_pixels(path: Path, suffix: str, how: How) -> Data:
         return open_idx(path, how)
     raise UserError(
         f"cannot read {str(path)!r}; give a folder of pictures, a picture, .npz, .parquet, .arrow, .tar, pictures as "
-        "idx3-ubyte, the folder of CIFAR, COCO's instances_*.json, graphs as .zip, series as .tsv or .csv, or "
+        "idx3-ubyte, the folder of CIFAR or STL-10, COCO's instances_*.json, graphs as .zip, meshes as .off, points as .h5, "
+        "series as .tsv or .csv, or "
         "any file of texts with a vocabulary"
     )
 

@@ -279,7 +279,7 @@ class Symmetry(Evaluation):
         )
         yield _score_row(explainer, criterion.measure, condition, score)
         for n in self._convergence_steps():
-            used = torch.where(orbit.used, score.each, torch.nan)
+            used = torch.where(orbit.used, orbit.weighted(score.each), torch.nan)
             first = used[:, :n].nanmean(1)
             where = ("convergence", float(n))
             yield Scores.column(explainer, "convergence", where, first, score.reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -47,68 +47,102 @@ def model_scores(
     default those of the batch: they give the unit of the change, and the chance level of the rest. `task` is that
     of the model.
     """
-    has_classes = task is None or task.exclusive
     clean = predict(orbit.batch)
     other_outputs = clean if others is None else predict(others)
-    if target is None:
-        target = clean.argmax(1) if task is None or has_classes else task.target(clean)
-    target = target.to(clean.device)[:, None]
     other_ids = (orbit.batch if others is None else others).ids
-    is_other = ~itself(orbit.batch.ids, other_ids).T
-    unit = _distance_of_unrelated(clean, other_outputs, target, is_other)
-
-    names = ("cosine", "agreement", "change", "cosine_chance", "agreement_chance")
-    tables = {name: orbit.empty_table() for name in names}
-
-    def compare_outputs(piece: Piece, moved: Tensor) -> None:
-        """Fill in the tables for some moved samples from the model's outputs for them."""
-        rows = (piece.sample, piece.element)
-        before = clean[piece.sample]
-        gap = (moved - before).double().gather(1, target[piece.sample])[:, 0].abs()
-        tables["change"][rows] = gap / unit[piece.sample]
-        if task is not None and not has_classes:
-            same = task.same(before, moved, target[piece.sample, 0]).double()
-            tables["agreement"][rows] = torch.where(gap.isfinite(), same, torch.nan)
-            return
-        probabilities, top = moved.double().softmax(1), moved.argmax(1)
-        similarity = cosine(probabilities, before.double().softmax(1))
-        same = (top == before.argmax(1)).double()
-        tables["cosine"][rows] = similarity
-        tables["agreement"][rows] = torch.where(similarity.isfinite(), same, torch.nan)
-
-        other_probabilities = normalize(other_outputs.double().softmax(1))
-        cosines = normalize(probabilities) @ other_probabilities.T
-        agrees = (top[:, None] == other_outputs.argmax(1)).double()
-        is_itself = ~is_other[piece.sample]
-        tables["cosine_chance"][rows] = cosines.masked_fill(is_itself, torch.nan).nanmean(1)
-        tables["agreement_chance"][rows] = agrees.masked_fill(is_itself, torch.nan).nanmean(1)
-
-    compare_outputs(orbit.start(), clean[orbit.exhaustive])
-    # At the identity every output agrees with itself, as explanations do.
-    tables["cosine_chance"][orbit.exhaustive, 0] = 1.0
-    tables["agreement_chance"][orbit.exhaustive, 0] = 1.0
+    if target is None:
+        has_classes = task is None or task.exclusive
+        target = clean.argmax(1) if task is None or has_classes else task.target(clean)
+    comparison = _OutputComparison(
+        orbit, clean, target.to(clean.device), other_outputs, other_ids, task
+    )
+    comparison.add(orbit.start(), clean[orbit.exhaustive])
     for piece in orbit.pieces():
-        compare_outputs(piece, predict(piece.batch))
+        comparison.add(piece, predict(piece.batch))
+    return comparison.result(delta)
 
-    is_undefined = (tables["agreement"].isnan() & orbit.used).any(1).tolist()
-    reason = orbit.reasons(
-        ["the prediction is not finite" if undefined else "" for undefined in is_undefined]
-    )
-    agreement = estimated(orbit, tables["agreement"], reason, 0.0, delta)
-    change = estimated(orbit, tables["change"], reason, 0.0, delta)
-    if not orbit.exact:  # the change has no upper end, and so no bound
-        unbounded = torch.full_like(change.value, torch.nan)
-        change = replace(change, low=unbounded, high=unbounded)
-    if not has_classes:
-        return ModelInvariance(None, agreement, change)
-    of_probabilities = estimated(orbit, tables["cosine"], reason, 0.0, delta)
-    cosine_chance = Chance(orbit.mean(tables["cosine_chance"]))
-    agreement_chance = Chance(orbit.mean(tables["agreement_chance"]))
-    return ModelInvariance(
-        replace(of_probabilities, chance=cosine_chance),
-        replace(agreement, chance=agreement_chance),
-        change,
-    )
+
+class _OutputComparison:
+    """The outputs of moved inputs compared with those of unmoved ones, gathered piece by piece.
+
+    Each table is (B, n), a number for every sample and element; see `ModelInvariance` for what they hold. `clean` (B, K)
+    and `other_outputs` (R, K) are the outputs on the unmoved samples and on unrelated ones.
+    """
+
+    def __init__(
+        self,
+        orbit: Orbit,
+        clean: Tensor,
+        target: Tensor,
+        other_outputs: Tensor,
+        other_ids: Sequence[str],
+        task: Task | None,
+    ) -> None:
+        self.orbit, self.task = orbit, task
+        self.clean, self.other_outputs = clean, other_outputs
+        self.target = target[:, None]
+        self.is_other = ~itself(orbit.batch.ids, other_ids).T
+        self.unit = _distance_of_unrelated(clean, other_outputs, self.target, self.is_other)
+        self.cosine, self.agreement, self.change = (orbit.empty_table() for _ in range(3))
+        self.cosine_chance, self.agreement_chance = (orbit.empty_table() for _ in range(2))
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the outputs are logits of classes."""
+        return self.task is None or self.task.exclusive
+
+    def add(self, piece: Piece, moved: Tensor) -> None:
+        """Compare the outputs (R, K) of some moved samples with those of the same samples unmoved."""
+        rows = (piece.sample, piece.element)
+        before, target = self.clean[piece.sample], self.target[piece.sample]
+        gap = (moved - before).double().gather(1, target)[:, 0].abs()
+        self.change[rows] = gap / self.unit[piece.sample]
+        if self.task is not None and not self.has_classes:
+            same = self.task.same(before, moved, target[:, 0]).double()
+            self.agreement[rows] = torch.where(gap.isfinite(), same, torch.nan)
+            return
+        probabilities = moved.double().softmax(1)
+        similarity = cosine(probabilities, before.double().softmax(1))
+        top = moved.argmax(1)
+        same = (top == before.argmax(1)).double()
+        self.cosine[rows] = similarity
+        self.agreement[rows] = torch.where(similarity.isfinite(), same, torch.nan)
+        self._add_chance(piece, probabilities, top)
+
+    def _add_chance(self, piece: Piece, probabilities: Tensor, top: Tensor) -> None:
+        """Compare probabilities (R, K) and top classes (R,) of moved samples with those of every unrelated sample."""
+        rows = (piece.sample, piece.element)
+        other_probabilities = self.other_outputs.double().softmax(1)
+        cosines = normalize(probabilities) @ normalize(other_probabilities).T
+        agrees = (top[:, None] == self.other_outputs.argmax(1)).double()
+        # A reference may be the sample itself, which is no chance.
+        is_itself = ~self.is_other[piece.sample]
+        self.cosine_chance[rows] = cosines.masked_fill(is_itself, torch.nan).nanmean(1)
+        self.agreement_chance[rows] = agrees.masked_fill(is_itself, torch.nan).nanmean(1)
+
+    def result(self, delta: float) -> ModelInvariance:
+        """Return the means over the elements, with bounds that miss with probability at most `delta`."""
+        orbit = self.orbit
+        is_undefined = (self.agreement.isnan() & orbit.used).any(1).tolist()
+        not_finite = ["the prediction is not finite" if missing else "" for missing in is_undefined]
+        reason = orbit.reasons(not_finite)
+        agreement = estimated(orbit, self.agreement, reason, 0.0, delta)
+        change = estimated(orbit, self.change, reason, 0.0, delta, perfect=0.0)
+        if not orbit.exact:
+            # The change has no upper end, and so no bound.
+            unbounded = torch.full_like(change.value, torch.nan)
+            change = replace(change, low=unbounded, high=unbounded)
+        if not self.has_classes:
+            return ModelInvariance(None, agreement, change)
+        # At the identity every output agrees with itself, as explanations do.
+        self.cosine_chance[orbit.exhaustive, 0] = 1.0
+        self.agreement_chance[orbit.exhaustive, 0] = 1.0
+        of_probabilities = estimated(orbit, self.cosine, reason, 0.0, delta)
+        return ModelInvariance(
+            replace(of_probabilities, chance=Chance(orbit.mean(self.cosine_chance))),
+            replace(agreement, chance=Chance(orbit.mean(self.agreement_chance))),
+            change,
+        )
 
 
 def _distance_of_unrelated(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,13 @@ from torch import Tensor
 from heatproof import rand
 from heatproof.axes.symmetry.criterion import Criterion, compare, flaws, reasons
 from heatproof.axes.symmetry.groups import Group, build, plan_elements
-from heatproof.axes.symmetry.groups.contract import probe, viewed
+from heatproof.axes.symmetry.groups.contract import (
+    element_weights,
+    largest_weight,
+    probe,
+    unfit_samples,
+    viewed,
+)
 from heatproof.errors import UserError
 from heatproof.evaluation import Chance
 from heatproof.maps.chance import itself
@@ -130,17 +137,38 @@ class Orbit:
         """Return a table (B, n) of NaN, to be filled in piece by piece."""
         return torch.full((len(self.batch), len(self)), torch.nan, dtype=torch.float64)
 
-    def mean(self, each: Tensor) -> Tensor:
+    def weighted(self, each: Tensor, perfect: float = 1.0) -> Tensor:
+        """Return a table (B, n) of scores whose plain mean is the mean over the group.
+
+        Elements that were not drawn uniformly have weights w with the mean 1. The scores s become p − w (p − s), where p
+        is the score of a perfect explanation, so that a perfect explanation has exactly p whatever the weights are.
+        """
+        return each if self.weights is None else perfect - self.weights * (perfect - each)
+
+    def mean(self, each: Tensor, perfect: float = 1.0) -> Tensor:
         """Return the mean (B,) of a table over the elements of each sample; NaN if one is missing or nothing moves."""
-        total = torch.where(self.used, each, 0.0).sum(1) / self.counts
+        scores = self.weighted(each, perfect)
+        total = torch.where(self.used, scores, 0.0).sum(1) / self.counts
         return torch.where(self.is_trivial, torch.nan, total)
 
     def reasons(self, fallback: Sequence[str]) -> tuple[str, ...]:
-        """Return why samples have no score: the group is trivial for them, or else the `fallback` of each."""
-        return tuple(
-            NOTHING_MOVES if trivial else reason
-            for trivial, reason in zip(self.is_trivial.tolist(), fallback, strict=True)
-        )
+        """Return why samples have no score: the group does not fit or move them, or else the `fallback` of each."""
+        reasons = []
+        samples = zip(self.unfit, self.is_trivial.tolist(), fallback, strict=True)
+        for unfit, is_trivial, reason in samples:
+            reasons.append(unfit or (NOTHING_MOVES if is_trivial else reason))
+        return tuple(reasons)
+
+    @cached_property
+    def weights(self) -> Tensor | None:
+        """The weights (B, n) of the elements in a mean over the group; None where all are 1."""
+        weights = element_weights(self.group, self.elements)
+        return None if weights is None else weights.T.cpu()
+
+    @cached_property
+    def unfit(self) -> list[str]:
+        """Why the group cannot move a sample, empty where it can."""
+        return unfit_samples(self.group, self.batch)
 
 
 def orbit_of(group: Any, batch: Batch, n: int, seed: int = 0) -> Orbit:
@@ -171,46 +199,77 @@ def explanation_scores(
     `references` are explanations (R, …) of other samples, as `x` beside their ids, for the chance level. `shown` are the
     numbers of the samples whose worst explanation is kept.
     """
-    group = orbit.group
-    each = orbit.empty_table()
-    flaw = torch.zeros(len(orbit.batch), len(orbit), dtype=torch.int64)
-    there_and_back = orbit.empty_table() if criterion.moves and not group.exact else None
-    # A map that no element moves has no score, unless no map at all would be moved.
-    is_moved = torch.zeros(len(orbit.batch), dtype=torch.bool)
-    could_be_moved = torch.zeros(len(orbit.batch), dtype=torch.bool)
-    any_map = probe(clean.shape[1:]).x.to(clean)
-    against_references = None if references is None else _ReferenceScores(orbit, references)
-    worst: dict[int, tuple[float, Tensor]] = {}
-
+    comparison = _ExplanationComparison(orbit, clean, criterion, references, shown)
     for piece, maps in explained(orbit, explain, clean, target):
-        rows = (piece.sample, piece.element)
-        before = clean[piece.sample.to(clean.device)]
-        each[rows] = _similarity(group, criterion, piece, maps, before)
-        flaw[rows] = flaws(criterion.similarity, maps)
-        if criterion.moves:
-            _mark_moved(is_moved, group, piece, before)
-            _mark_moved(could_be_moved, group, piece, any_map.expand_as(before))
-        if there_and_back is not None:
-            there_and_back[rows] = _moved_there_and_back(group, criterion, piece, before)
-        if against_references is not None:
-            against_references.add(criterion, piece, maps)
-        _keep_worst(worst, shown, piece.sample, each[rows], maps)
+        comparison.add(piece, maps)
+    return comparison.result()
 
-    is_undefined = (each.isnan() & orbit.used).any(1)
-    of_moved = "the explanation of a moved input"
-    of_maps = reasons(flaws(criterion.similarity, clean), flaw, of_moved, is_undefined)
-    is_unmoved = (could_be_moved & ~is_moved).tolist()
-    reason = [
-        text or (UNMOVED if unmoved else "")
-        for text, unmoved in zip(of_maps, is_unmoved, strict=True)
-    ]
-    score = estimated(orbit, each, orbit.reasons(reason), criterion.lowest, criterion.delta)
-    return replace(
-        score,
-        chance=None if against_references is None else against_references.chance(score.value),
-        there_and_back=None if there_and_back is None else orbit.mean(there_and_back),
-        worst={sample: explanation for sample, (_, explanation) in worst.items()},
-    )
+
+class _ExplanationComparison:
+    """The explanations of moved inputs compared with the clean ones, gathered piece by piece.
+
+    `each` (B, n) has the similarity for every sample and element, `flaw` (B, n) the number in `criterion.FLAWS` of what
+    keeps an explanation from being compared.
+    """
+
+    def __init__(
+        self,
+        orbit: Orbit,
+        clean: Tensor,
+        criterion: Criterion,
+        references: Batch | None,
+        shown: Sequence[int],
+    ) -> None:
+        self.orbit, self.clean, self.criterion, self.shown = orbit, clean, criterion, shown
+        self.each = orbit.empty_table()
+        self.flaw = torch.zeros(len(orbit.batch), len(orbit), dtype=torch.int64)
+        interpolates = criterion.moves and not orbit.group.exact
+        self.there_and_back = orbit.empty_table() if interpolates else None
+        # A map that no element moves has no score, unless no map at all would be moved.
+        self.is_moved = torch.zeros(len(orbit.batch), dtype=torch.bool)
+        self.could_be_moved = torch.zeros(len(orbit.batch), dtype=torch.bool)
+        self.any_map = probe(clean.shape[1:]).x.to(clean)
+        self.references = None if references is None else _ReferenceScores(orbit, references)
+        self.worst: dict[int, tuple[float, Tensor]] = {}
+
+    def add(self, piece: Piece, maps: Tensor) -> None:
+        """Compare the explanations (R, …) of some moved samples with those of the same samples unmoved."""
+        group, rows = self.orbit.group, (piece.sample, piece.element)
+        before = self.clean[piece.sample.to(self.clean.device)]
+        self.each[rows] = _similarity(group, self.criterion, piece, maps, before)
+        self.flaw[rows] = flaws(self.criterion.similarity, maps)
+        if self.criterion.moves:
+            _mark_moved(self.is_moved, group, piece, before)
+            _mark_moved(self.could_be_moved, group, piece, self.any_map.expand_as(before))
+        if self.there_and_back is not None:
+            self.there_and_back[rows] = _moved_there_and_back(group, self.criterion, piece, before)
+        if self.references is not None:
+            self.references.add(self.criterion, piece, maps)
+        _keep_worst(self.worst, self.shown, piece.sample, self.each[rows], maps)
+
+    def result(self) -> Estimate:
+        """Return the mean over the elements with all that was measured beside it."""
+        orbit, criterion = self.orbit, self.criterion
+        score = estimated(
+            orbit, self.each, orbit.reasons(self._reasons()), criterion.lowest, criterion.delta
+        )
+        chance = None if self.references is None else self.references.chance(score.value)
+        there_and_back = None
+        if self.there_and_back is not None:
+            there_and_back = orbit.mean(self.there_and_back)
+        worst = {sample: explanation for sample, (_, explanation) in self.worst.items()}
+        return replace(score, chance=chance, there_and_back=there_and_back, worst=worst)
+
+    def _reasons(self) -> list[str]:
+        """Return why an explanation has no score, empty where it has one."""
+        is_undefined = (self.each.isnan() & self.orbit.used).any(1)
+        of_clean = flaws(self.criterion.similarity, self.clean)
+        of_maps = reasons(of_clean, self.flaw, "the explanation of a moved input", is_undefined)
+        is_unmoved = (self.could_be_moved & ~self.is_moved).tolist()
+        return [
+            text or (UNMOVED if unmoved else "")
+            for text, unmoved in zip(of_maps, is_unmoved, strict=True)
+        ]
 
 
 def _similarity(
@@ -262,6 +321,8 @@ class _ReferenceScores:
         mean = scores.nanmean(1)
         self.each[piece.sample, piece.element] = mean
         above = (scores - mean[:, None]).nan_to_num() / self.orbit.counts[piece.sample, None]
+        if self.orbit.weights is not None:
+            above *= self.orbit.weights[piece.sample, piece.element, None]
         self.above.index_add_(0, piece.sample, above)
 
     def chance(self, value: Tensor) -> Chance:
@@ -367,15 +428,27 @@ def _ball_noise(batch: Batch, key: Tensor, radius: float) -> Tensor:
 
 
 def estimated(
-    orbit: Orbit, each: Tensor, reason: tuple[str, ...], lowest: float, delta: float
+    orbit: Orbit,
+    each: Tensor,
+    reason: tuple[str, ...],
+    lowest: float,
+    delta: float,
+    perfect: float = 1.0,
 ) -> Estimate:
-    """Return the mean of scores (B, n) over each sample's elements, with its bounds; no score is below `lowest`."""
+    """Return the mean of scores (B, n) over each sample's elements, with its bounds; no score is below `lowest`.
+
+    `perfect` is the score of an explanation, or a model, that the group does not matter to.
+    """
     has_score = torch.tensor([not text for text in reason])
-    value = torch.where(has_score, orbit.mean(each), torch.nan)
+    value = torch.where(has_score, orbit.mean(each, perfect), torch.nan)
     low, high = value.clone(), value.clone()
     if not orbit.exact:
         sampled = ~orbit.exhaustive & ~value.isnan()
-        low[sampled], high[sampled] = mean_interval(each[sampled], lowest, 1.0, delta)
+        scores = orbit.weighted(each, perfect)[sampled]
+        # A weighted score 1 − w (1 − s) may lie below the lowest score.
+        lowest_weighted = 1 - largest_weight(orbit.group) * (1 - lowest)
+        low[sampled], high[sampled] = mean_interval(scores, lowest_weighted, 1.0, delta)
+        low[sampled] = low[sampled].clamp(min=lowest)
     return Estimate(value, low, high, each, orbit.elements, orbit.exact, reason)
 
 
@@ -391,6 +464,8 @@ def _can_move(orbit: Orbit, output: Tensor) -> bool:
     x = orbit.batch.x
     has_tokens = not x.is_floating_point()  # a layer has a vector for each token
     if output.ndim != x.ndim + has_tokens:
+        return False
+    if getattr(orbit.group, "keeps_size", False) and output.shape[2:] != x.shape[2:]:
         return False
     try:
         orbit.group.check(tuple(output.shape[1:]))

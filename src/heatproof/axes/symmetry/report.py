@@ -157,6 +157,7 @@ def _notes(summary: SymmetrySummary) -> list[str]:
 
 
 def _score_caption(summary: SymmetrySummary, scores: pd.DataFrame) -> str:
+    """Return what the chart of scores shows: the group, what 1 means, what a hollow dot is, and how many elements."""
     sentences = [f"Group: {summary.group_title}."]
     measured = set(scores["measure"])
     sentences += [meaning for measure, meaning in MEANINGS.items() if measure in measured]
@@ -173,6 +174,7 @@ def _score_caption(summary: SymmetrySummary, scores: pd.DataFrame) -> str:
 
 
 def _elements_tried(summary: SymmetrySummary) -> str:
+    """Say how many elements of the group were tried, and how uncertain that leaves the score of one sample."""
     if summary.is_exhaustive:
         return f"All {summary.elements} elements of the group were tried."
     error = float(summary.explainers["monte_carlo_error"].dropna().median())
@@ -310,6 +312,7 @@ def _convergence_chart(summary: SymmetrySummary) -> Iterator[CurveChart]:
 def _by_elements(
     summary: SymmetrySummary, points: pd.DataFrame, key: str, title: str, caption: str, figure: str
 ) -> CurveChart:
+    """Return a chart of scores against the number of elements, a curve per method."""
     return CurveChart(
         key=key,
         title=title,
@@ -447,6 +450,7 @@ def error_text(value: float) -> str:
 
 
 def _worst_cases(result: AxisResult) -> Iterator[Gallery]:
+    """Yield the stored pairs with the lowest scores, as pictures."""
     tiles = worst_pair_tiles(result)
     if tiles:
         yield Gallery(

@@ -126,6 +126,7 @@ def summarise(result: AxisResult) -> SymmetrySummary | None:
 
 
 def _summary(result: AxisResult) -> SymmetrySummary | None:
+    """Return what `summarise` caches."""
     samples = _sample_scores(result)
     if samples.empty:
         return None

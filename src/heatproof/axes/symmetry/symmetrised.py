@@ -19,6 +19,7 @@ from heatproof.axes.symmetry.criterion import compare
 from heatproof.axes.symmetry.groups import Group, build
 from heatproof.axes.symmetry.groups.contract import (
     BySample,
+    largest_weight,
     order_text,
     orders,
     probe,
@@ -123,6 +124,10 @@ class Symmetrised(Explainer):
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` where the group or the inner explainer does not fit, or the group is too large."""
         self.group.check(shape)
+        if largest_weight(self.group) > 1:
+            raise UserError(
+                f"symmetrised averages over elements as they are drawn; leave weighted: true out of {self.group.name}"
+            )
         _count(self.group, probe(shape), self.n)
         self.of.check(model, shape)
 
@@ -203,35 +208,18 @@ def symmetrise_curve(
     if fresh < 1:
         raise UserError(f"fresh must be at least 1, got {fresh}")
     order = group.order(batch)
+    test = _EquivarianceTest(
+        model, batch, target, symmetrise(explainer, group, seed=seed), fresh, seed
+    )
+
     elements, counts = chosen_elements(group, batch, steps[-1], seed)
-    symmetrised = symmetrise(explainer, group, seed=seed)
-
-    # The samples moved by elements that the average does not use, one row for each element and sample.
-    tested = _fresh_elements(group, batch, fresh, seed)
-    sample = torch.arange(len(batch)).repeat(len(tested))
-    g = tested.flatten(0, 1)
-    moved = group.act(g, batch[sample])
-    of_clean = _Average(symmetrised, model, batch, target, seed)
-    of_moved = _Average(symmetrised, model, moved, target[sample.to(target.device)], seed)
-
     points: list[CurvePoint] = []
     passes_before, passes, averaged = model.passes, 0, 0
     for n in steps:
         # The averages grow: only the elements that are new at this step are explained.
-        new_elements = elements[averaged:n]
-        passes_at_step = model.passes
-        of_clean.add(new_elements, counts - averaged)
-        passes += model.passes - passes_at_step
-        of_moved.add(new_elements[:, sample], counts[sample] - averaged)
+        passes += test.add(elements[averaged:n], counts - averaged)
         averaged = n
-
-        expected = of_clean.value()[sample]
-        if symmetrised.kind == "feature":
-            expected = group.move(g, expected)
-        explained = of_moved.value()
-        is_categorical = symmetrised.categorical or not explained.is_floating_point()
-        similarity = compare("agreement" if is_categorical else "cosine", explained, expected)
-        scores = similarity.reshape(len(tested), len(batch)).nanmean(0)
+        scores = test.scores()
         point = CurvePoint(
             n=n,
             score=float(scores.nanmean()),
@@ -244,6 +232,48 @@ def symmetrise_curve(
         if reach is not None and point.score >= reach:
             break
     return points
+
+
+class _EquivarianceTest:
+    """The averages of a symmetrised explainer on samples and on the same samples moved by fresh elements g."""
+
+    def __init__(
+        self,
+        model: Model,
+        batch: Batch,
+        target: Tensor,
+        symmetrised: Symmetrised,
+        fresh: int,
+        seed: int,
+    ) -> None:
+        group = symmetrised.group
+        tested = _fresh_elements(group, batch, fresh, seed)
+        # One row for each fresh element and sample.
+        self.sample = torch.arange(len(batch)).repeat(len(tested))
+        self.g = tested.flatten(0, 1)
+        self.model, self.symmetrised, self.size = model, symmetrised, len(batch)
+        moved = group.act(self.g, batch[self.sample])
+        moved_target = target[self.sample.to(target.device)]
+        self.of_clean = _Average(symmetrised, model, batch, target, seed)
+        self.of_moved = _Average(symmetrised, model, moved, moved_target, seed)
+
+    def add(self, elements: Tensor, counts: Tensor) -> int:
+        """Add elements (m, B, …) to all averages, and return the passes for those of the unmoved samples."""
+        passes_before = self.model.passes
+        self.of_clean.add(elements, counts)
+        passes = self.model.passes - passes_before
+        self.of_moved.add(elements[:, self.sample], counts[self.sample])
+        return passes
+
+    def scores(self) -> Tensor:
+        """Return the mean score (B,) of the averages so far: of ē(ρ[g]x) against ρ′[g]ē(x), or against ē(x)."""
+        expected = self.of_clean.value()[self.sample]
+        if self.symmetrised.kind == "feature":
+            expected = self.symmetrised.group.move(self.g, expected)
+        explained = self.of_moved.value()
+        is_categorical = self.symmetrised.categorical or not explained.is_floating_point()
+        similarity = compare("agreement" if is_categorical else "cosine", explained, expected)
+        return similarity.reshape(-1, self.size).nanmean(0)
 
 
 def chosen_elements(group: Group, batch: Batch, n: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ from heatproof.types import Batch, Explainer
 KEPT_BYTES = 2**30
 """The most bytes of representations and gradients that are cached for one set of examples."""
 
-_OPTIONS = ("source", "limit", "size", "resize", "shape", "name", "split", "label")
+_OPTIONS = ("source", "limit", "size", "resize", "shape", "name", "split", "label", "pad")
 _PADDED = ("mask", "attention_mask")
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15 - (1 << 64)
 """2⁶⁴ / φ as a signed integer, whose multiples are spread evenly (Fibonacci hashing)."""
@@ -170,6 +170,7 @@ def open_examples(
     name: str | None = None,
     split: str | None = None,
     label: str | None = None,
+    pad: int | None = None,
     folder: str | Path | None = None,
     allow_code: bool = False,
 ) -> Examples:
@@ -189,6 +190,7 @@ def open_examples(
         name=name,
         split=split,
         label=label,
+        pad=pad,
         allow_code=allow_code,
     )
     if limit is not None and limit < 1:

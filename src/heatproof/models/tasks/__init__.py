@@ -24,6 +24,7 @@ from heatproof.models.tasks.contract import (
     has_probability,
     with_region,
 )
+from heatproof.models.tasks.representations import Representation, resolved_reference
 from heatproof.models.tasks.values import Answer, Readout, Regression, Segmentation
 
 __all__ = [
@@ -41,15 +42,18 @@ __all__ = [
 __all__ += [
     "Readout",
     "Regression",
+    "Representation",
     "Segmentation",
     "as_task",
     "at",
     "has_probability",
+    "resolved_reference",
     "with_region",
 ]
 
 TASKS: dict[str, Any] = {
-    kind.name: kind for kind in (Classification, Binary, MultiLabel, Regression, Segmentation)
+    kind.name: kind
+    for kind in (Classification, Binary, MultiLabel, Regression, Segmentation, Representation)
 }
 """Every task by its name in a study."""
 

@@ -26,7 +26,7 @@ from heatproof.explainers.concepts.concepts import concepts
 from heatproof.explainers.examples.training_set import examples
 from heatproof.models.loaders import check_model_name, load_model, short_name
 from heatproof.models.precision import PRECISIONS, Precision
-from heatproof.models.tasks import as_task
+from heatproof.models.tasks import as_task, resolved_reference
 from heatproof.rules import check_rules
 from heatproof.runs.configure import check_data_names
 from heatproof.runs.plan import Plan, make_plan
@@ -78,6 +78,7 @@ DATA_KEYS = (
     "label",
     "groups",
     "regions",
+    "pad",
 )
 LARGEST_FILE = 1_000_000
 
@@ -277,7 +278,7 @@ def _checked_models(
     for options in models.values():
         if options.get("task") is not None:
             with inside(section, "task"):
-                options["task"] = as_task(options["task"])
+                options["task"] = as_task(resolved_reference(options["task"], folder))
         if "architecture" in options:
             with inside(section, "architecture"):
                 options["architecture"] = check_model_name(str(options["architecture"]), folder)

@@ -13,19 +13,23 @@ from torch import Tensor
 from heatproof.axes.symmetry.groups.continuous import Rotations, Scalings, SpaceRotations
 from heatproof.axes.symmetry.groups.contract import Group, plan_elements
 from heatproof.axes.symmetry.groups.custom import Own
+from heatproof.axes.symmetry.groups.euclidean import EuclideanMotions
 from heatproof.axes.symmetry.groups.finite import Cyclic, Dihedral, Octahedral, Torus
+from heatproof.axes.symmetry.groups.padded import PaddedShifts
 from heatproof.axes.symmetry.groups.permutations import (
     NodePermutation,
     PassagePermutation,
     Permutation,
 )
 from heatproof.axes.symmetry.groups.products import Product
+from heatproof.axes.symmetry.groups.warps import TimeWarps
 from heatproof.errors import BadParameter, make, resolve
 from heatproof.types import Batch
 
 _FINITE: Any = (
     Cyclic,
     Torus,
+    PaddedShifts,
     Dihedral,
     Octahedral,
     Permutation,
@@ -34,17 +38,19 @@ _FINITE: Any = (
     Product,
     Own,
 )
-_CONTINUOUS: tuple[Any, ...] = (Rotations, Scalings, SpaceRotations)
+_CONTINUOUS: tuple[Any, ...] = (Rotations, Scalings, TimeWarps, SpaceRotations, EuclideanMotions)
 GROUPS: dict[str, Any] = {kind.name: kind for kind in (*_FINITE, *_CONTINUOUS)}
 
 __all__ = [
     "GROUPS",
     "Cyclic",
     "Dihedral",
+    "EuclideanMotions",
     "Group",
     "NodePermutation",
     "Octahedral",
     "Own",
+    "PaddedShifts",
     "PassagePermutation",
 ]
 __all__ += [
@@ -54,19 +60,23 @@ __all__ += [
     "build",
     "cyclic",
     "dihedral",
+    "euclidean",
     "node_permutation",
     "own",
+    "padded_shift",
     "permutation",
 ]
 __all__ += [
     "Rotations",
     "Scalings",
     "SpaceRotations",
+    "TimeWarps",
     "plan_elements",
     "product",
     "scale",
     "so2",
     "so3",
+    "time_warp",
     "torus",
 ]
 
@@ -78,7 +88,8 @@ cyclic, torus, dihedral, permutation, node_permutation = (
     Permutation,
     NodePermutation,
 )
-so2, scale, so3 = Rotations, Scalings, SpaceRotations
+so2, scale, so3, euclidean = Rotations, Scalings, SpaceRotations, EuclideanMotions
+padded_shift, time_warp = PaddedShifts, TimeWarps
 """The groups by the names of study files."""
 
 

@@ -19,12 +19,13 @@ from heatproof.axes.symmetry.groups.contract import (
     draw_keys,
     shape_text,
 )
+from heatproof.axes.symmetry.groups.distributions import Distribution, Draws, Spread
 from heatproof.errors import UserError
 from heatproof.maps.warping import resample
 from heatproof.types import Batch, parameter_class
 
 
-class _Sampled:
+class Sampled:
     """Base of groups with infinitely many elements: they are drawn, never listed."""
 
     name: ClassVar[str]
@@ -38,7 +39,7 @@ class _Sampled:
         raise UserError(f"{self.name} has infinitely many elements, too many to list; use sample()")
 
 
-class _Planar(_Sampled, Moving, Additive):
+class _Planar(Sampled, Moving, Additive):
     """Base of transformations of the plane about the centre of an image; an element is a number, and they interpolate.
 
     `matrices(g)` (B, 2, 2) map a position of the result, (rows below, columns right of) the centre, to where it is read.
@@ -85,10 +86,11 @@ class _Planar(_Sampled, Moving, Additive):
 
 
 @parameter_class
-class Rotations(_Planar):
+class Rotations(Draws, _Planar):
     """SO(2): images turned counter-clockwise about their centre by any angle, with bilinear interpolation.
 
-    An element is an angle in degrees. Corners leave the picture; only what both maps have is compared.
+    An element is an angle in degrees. Corners leave the picture; only what both maps have is compared. `distribution`,
+    `sd` in degrees and `weighted` say how angles are drawn and what the score is a mean of, see `Draws`.
 
     >>> batch = Batch(("a",), torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]))
     >>> Rotations().act(torch.tensor(90.0), batch).x.round().tolist()
@@ -96,11 +98,32 @@ class Rotations(_Planar):
     """
 
     name: ClassVar[str] = "so2"
-    title: ClassVar[str] = "SO(2): rotations by any angle, approximate (interpolating)"
+    distribution: Distribution = "uniform"
+    sd: Spread = None
+    weighted: bool = False
+
+    @property
+    def title(self) -> str:
+        """The group in words."""
+        angles = f"rotations by any angle{self.distribution_title}"
+        return f"SO(2): {angles}, approximate (interpolating)"
+
+    @property
+    def limit(self) -> float:
+        """Half a turn."""
+        return 180.0
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse samples that are not images (C, H, W), and a distribution without its standard deviation."""
+        super().check(shape)
+        self.check_distribution()
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Return uniform angles, (n, B)."""
-        return 360 * rand.uniform(draw_keys(seed, batch, self.name), (n,)).T.double()
+        """Return angles, (n, B); uniform ones lie between 0 and 360."""
+        keys = draw_keys(seed, batch, self.name)
+        if self.distribution == "uniform":
+            return 360 * rand.uniform(keys, (n,)).T.double()
+        return self.drawn(keys, n)
 
     def matrices(self, g: Tensor) -> Tensor:
         """Return rotation matrices, as `maps.warping.rotation_offsets` has them."""
@@ -110,11 +133,12 @@ class Rotations(_Planar):
 
 
 @parameter_class
-class Scalings(_Planar):
+class Scalings(Draws, _Planar):
     """Images made larger or smaller about their centre, by factors from 1/most to most, with bilinear interpolation.
 
-    An element is the logarithm of a factor, drawn uniformly. All factors would be a group; these are a part of it that
-    has inverses, so a mean over them is one over sizes that occur.
+    An element is the logarithm of a factor, drawn uniformly unless `distribution`, `sd` (of the logarithm) and
+    `weighted` say otherwise, see `Draws`. All factors would be a group; these are a part of it that has inverses, so a
+    mean over them is one over sizes that occur.
 
     >>> batch = Batch(("a",), torch.tensor([[[[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]]]))
     >>> Scalings().act(torch.tensor(math.log(2)), batch).x[0, 0, 1].tolist()
@@ -123,16 +147,29 @@ class Scalings(_Planar):
 
     name: ClassVar[str] = "scale"
     most: Annotated[float, Field(gt=1, le=4)] = 1.25
+    distribution: Distribution = "uniform"
+    sd: Spread = None
+    weighted: bool = False
 
     @property
     def title(self) -> str:
         """The group in words."""
-        return f"changes of size by up to {self.most:g}, approximate (interpolating)"
+        sizes = f"changes of size by up to {self.most:g}{self.distribution_title}"
+        return f"{sizes}, approximate (interpolating)"
+
+    @property
+    def limit(self) -> float:
+        """The logarithm of the largest factor."""
+        return math.log(self.most)
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse samples that are not images (C, H, W), and a distribution without its standard deviation."""
+        super().check(shape)
+        self.check_distribution()
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Return logarithms of factors, uniform on ±log(most), (n, B)."""
-        drawn = rand.uniform(draw_keys(seed, batch, self.name), (n,)).T.double()
-        return (2 * drawn - 1) * math.log(self.most)
+        """Return logarithms of factors on ±log(most), (n, B)."""
+        return self.drawn(draw_keys(seed, batch, self.name), n)
 
     def matrices(self, g: Tensor) -> Tensor:
         """Return scaled identities: a larger image is read from positions nearer to the centre."""
@@ -140,7 +177,7 @@ class Scalings(_Planar):
 
 
 @parameter_class
-class SpaceRotations(_Sampled):
+class SpaceRotations(Sampled):
     """SO(3): points in space (B, N, F) turned about the origin; `columns` of F are their coordinates.
 
     An element is a matrix R (3, 3), uniform: ρ[R]x = xRᵀ. Maps of kind "vector", such as signed gradients, turn with

@@ -30,8 +30,13 @@ class Group(Protocol):
     """A group with its action ρ on inputs and ρ′ on feature maps; elements are data, never state.
 
     `exact` is False where the action interpolates; `title` says in words what the group does. A group may also have
-    `orders` (see `BySample`), `view(g, maps)`, what of the maps of inputs moved by g can be compared at all, and
-    `check_inputs(batch)`, which tries its action on samples.
+
+    orders(batch)        |G| of each sample, see `BySample`
+    view(g, maps)        what of the maps of inputs moved by g can be compared at all
+    check_inputs(batch)  an error if its action, tried on samples, is none
+    unfit(batch)         why it cannot move a sample, empty where it can
+    weights(g)           dG/dp of elements drawn from a distribution p that is not uniform, at most `largest_weight`
+    keeps_size           True if only layers of the input's size can be moved
     """
 
     name: ClassVar[str]
@@ -321,3 +326,20 @@ def viewed(group: Group, g: Tensor, maps: Tensor) -> Tensor:
     """Return the part of the maps of inputs moved by g that can be compared: all, unless the group has a `view`."""
     view = getattr(group, "view", None)
     return maps if view is None else cast(Tensor, view(g, maps))
+
+
+def unfit_samples(group: Group, batch: Batch) -> list[str]:
+    """Return why a group cannot move a sample, empty where it can."""
+    unfit = getattr(group, "unfit", None)
+    return [""] * len(batch) if unfit is None else list(unfit(batch))
+
+
+def element_weights(group: Group, elements: Tensor) -> Tensor | None:
+    """Return the weights (n, B) of elements (n, B, *e) in a mean over the group; None where all are 1."""
+    weights = getattr(group, "weights", None)
+    return None if weights is None else cast("Tensor | None", weights(elements))
+
+
+def largest_weight(group: Group) -> float:
+    """Return the largest weight that an element of a group can have."""
+    return float(getattr(group, "largest_weight", 1.0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from functools import cached_property
+from itertools import product
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -276,7 +277,10 @@ class _Table:
         moved_maps = [self.move(k, self.test_map) for k in range(n)]
         self.signatures = torch.cat([self.signature(maps) for maps in moved_maps])
         self.pairs = _pairs_to_check(n)
-        self.elements_in_pairs = sorted({g for pair in self.pairs for g in pair})
+        in_pairs: set[int] = set()
+        for pair in self.pairs:
+            in_pairs.update(pair)
+        self.elements_in_pairs = sorted(in_pairs)
 
     def move(self, index: int, maps: Tensor) -> Tensor:
         """Return maps moved by one element."""
@@ -376,7 +380,7 @@ class _Table:
 def _pairs_to_check(n: int) -> list[tuple[int, int]]:
     """Return all pairs (g, h) of n elements, or `_MOST_PAIRS` random ones if there are more."""
     if n * n <= _MOST_PAIRS:
-        return [(g, h) for g in range(n) for h in range(n)]
+        return [(g, h) for g, h in product(range(n), repeat=2)]
     key = rand.keys(0, ["pairs"], "own group")
     random_pairs = rand.integers(key, (_MOST_PAIRS, 2), n)[0].tolist()
     # In ascending order, because whether an element is listed twice is only looked at where g < h.

@@ -79,7 +79,7 @@ class Cyclic(Numbered, Additive):
         return take(maps, dim, _source(g, maps.shape[dim]))
 
 
-def _check_dims(dims: tuple[int, ...]) -> tuple[int, ...]:
+def check_dims(dims: tuple[int, ...]) -> tuple[int, ...]:
     """Refuse no dimension at all, and one that is named twice."""
     if not dims or len(set(dims)) != len(dims):
         raise UserError(
@@ -102,7 +102,7 @@ class Torus(Moving, Additive):
     name: ClassVar[str] = "torus"
     exact: ClassVar[bool] = True
     rank: ClassVar[int] = 1
-    dims: Annotated[tuple[int, ...], AfterValidator(_check_dims)] = (-2, -1)
+    dims: Annotated[tuple[int, ...], AfterValidator(check_dims)] = (-2, -1)
 
     @property
     def title(self) -> str:
@@ -267,11 +267,7 @@ class Dihedral(Moving, Numbered):
             )
 
 
-_MOVES = [
-    (order, flips)
-    for order in permutations((-3, -2, -1))
-    for flips in product((False, True), repeat=3)
-]
+_MOVES = list(product(permutations((-3, -2, -1)), product((False, True), repeat=3)))
 """Element k of the octahedral group: the order that it puts the axes in, and which of them it then mirrors."""
 
 
