@@ -10,7 +10,13 @@ from typing import Any
 from heatproof.data import Data
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Evaluation
-from heatproof.explainers.background import with_default_background, with_study_rows
+from heatproof.explainers.background import (
+    Background,
+    StudyRows,
+    loaded_rows,
+    with_default_background,
+    with_rows,
+)
 from heatproof.explainers.baselines import REFERENCES
 from heatproof.explainers.examples.training_set import Examples
 from heatproof.kinds import kind_of
@@ -68,11 +74,12 @@ def configure(
     explainers: Mapping[str, Explainer],
     evaluations: Mapping[str, Evaluation],
     other_data: bool = False,
+    background: Background | None = None,
 ) -> ConfiguredStudy:
     """Return the study configured for one data set, of which `sample` is any sample, and one model.
 
     Every explainer and evaluation that does not apply is named in one `UserError`; `other_data` says that the study has
-    other data sets too.
+    other data sets too. Evaluations that remove features take the study's `background`.
     """
     shape = tuple(sample.x.shape[1:])
     refuse_single_image(model, len(source), shape)
@@ -97,7 +104,11 @@ def configure(
         if evaluation.data is not None and dataset not in evaluation.data:
             continue
         try:
-            configured_evaluations[name] = evaluation.configured_for(model, sample)
+            configured_evaluation = evaluation.configured_for(model, sample)
+            if background is not None:
+                mean = background.mean()
+                configured_evaluation = configured_evaluation.with_background(mean, str(background))
+            configured_evaluations[name] = configured_evaluation
         except UserError as error:
             problems.append(error)
     if problems and other_data:
@@ -154,10 +165,12 @@ def with_references(
     sample: Batch,
     seed: int,
     count: int | None,
-) -> dict[str, Explainer]:
+    background: Background | StudyRows | None = None,
+) -> tuple[dict[str, Explainer], Background | None]:
     """Return the explainers with the rows of a data set, where their baseline or background is to be these.
 
-    On tables, the references are the default background of whatever removes features. `sample` is any sample.
+    The `background` of the study is that of every explainer which removes or samples features and names none; it is
+    returned too. On tables, the references are. `sample` is any sample.
     """
 
     @lru_cache
@@ -168,16 +181,18 @@ def with_references(
     kind = kind_of(model, sample)
     configured: dict[str, Explainer] = {}
     for name, explainer in explainers.items():
-        with_default: Any = with_default_background(explainer, kind)
-        with_rows: Any = with_study_rows(with_default, load_rows)
+        with_default: Any = with_default_background(explainer, kind, background)
+        loaded: Any = with_rows(with_default, load_rows, source.frame)
         for field in ("baseline", "background"):
             # A text, not yet the rows of a `Background`: the form that adapters of libraries have.
-            if getattr(with_rows, field, None) == REFERENCES:
+            if getattr(loaded, field, None) == REFERENCES:
                 pool = load_rows(None)
                 value = pool if field == "baseline" else pool.batch.x
-                with_rows = replace(with_rows, **{field: value})
-        configured[name] = with_rows
-    return configured
+                loaded = replace(loaded, **{field: value})
+        configured[name] = loaded
+    if background is None:
+        return configured, None
+    return configured, loaded_rows(background, load_rows, source.frame)
 
 
 def _check_channels(model: Model, source: str, shape: tuple[int, ...]) -> None:

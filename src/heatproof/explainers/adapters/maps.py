@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -18,8 +18,10 @@ from PIL import Image
 from pydantic import BeforeValidator
 from torch import Tensor
 
+from heatproof.data.frames import ids_of_index, is_frame
 from heatproof.errors import UserError, nearest
 from heatproof.explainers.adapters.foreign import fingerprint
+from heatproof.features.segments import COLUMNS
 from heatproof.models import Model
 from heatproof.types import Batch, Explainer, parameter_class
 
@@ -45,8 +47,12 @@ class MapSource:
     def __init__(self, source: Any) -> None:
         self.source: Path | dict[str, NDArray[Any]]
         self.ids: tuple[str, ...] | None = None
+        if is_frame(source):
+            ids = ids_of_index(source.index)
+            values = source.to_numpy(dtype=np.float64)
+            source = values if ids is None else dict(zip(ids, values, strict=True))
         if isinstance(source, Mapping):
-            self.source = {str(key): np.asarray(value) for key, value in source.items()}
+            self.source = {str(key): _array(value) for key, value in source.items()}
             self.label = _counted(len(self.source))
             self.digest = fingerprint(self.source)
         elif isinstance(source, str | Path):
@@ -108,8 +114,8 @@ class MapSource:
 class Precomputed(Explainer):
     """Maps that were computed elsewhere; (B, …) in the shape of the input, or with one channel.
 
-    `path` is an array (n, …), a list of arrays, a SHAP `Explanation`, a mapping of ids to arrays, a `.npy` or `.npz`
-    file, or a folder of images or `.npy` files that are named like the samples. Maps with ids go by id, others by
+    `path` is an array (n, …), a list of arrays, a SHAP `Explanation`, a mapping of ids to arrays, a DataFrame whose index
+    has the ids, a `.npy` or `.npz` file, or a folder of images or `.npy` files that are named like the samples. Maps with ids go by id, others by
     position, and then there must be as many as samples. An npz file holds one array per sample under its id, or `maps`
     (n, …), and with them perhaps `ids` (n,) and `targets` (n,): the classes that the maps explain, which must then be
     those that the model predicts. Of maps with a last axis of classes, as SHAP gives them, that of the predicted
@@ -123,9 +129,23 @@ class Precomputed(Explainer):
     """
 
     name: ClassVar[str] = "precomputed"
+    whole_features = True
     cost = "no pass"
 
     path: Annotated[Any, BeforeValidator(MapSource.of)]
+
+    def configured_for(self, model: Model, sample: Batch) -> Self:
+        """Return the explainer itself; raise for maps that do not have the shape of the samples.
+
+        Maps of the columns of a DataFrame are those of samples in which a category has several columns.
+        """
+        owners = sample.aux.get(COLUMNS)
+        has_column_maps = owners is not None and self._has_shape((int(owners.max()) + 1,))
+        return self if has_column_maps else super().configured_for(model, sample)
+
+    def _has_shape(self, shape: tuple[int, ...]) -> bool:
+        maps, _ = self.path.read()
+        return all(_in_layout(values, shape, target=0) is not None for values in maps.values())
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise for maps that do not have the shape of the samples."""
@@ -168,6 +188,8 @@ class Precomputed(Explainer):
         """Return the maps (B, …) of the batch's ids."""
         maps, targets = self.path.read()
         shape = tuple(batch.x.shape[1:])
+        owners = batch.aux.get(COLUMNS)
+        columns = 0 if owners is None else int(owners.max()) + 1
         batch_maps = []
         for sample, predicted in zip(batch.ids, target.tolist(), strict=True):
             if sample not in maps:
@@ -179,6 +201,9 @@ class Precomputed(Explainer):
                     f"{model.name} predicts {model.class_name(predicted)}; compute maps for the predicted class"
                 )
             values = _in_layout(maps[sample], shape, predicted)
+            if values is None and owners is not None:
+                of_columns = _in_layout(maps[sample], (columns,), predicted)
+                values = None if of_columns is None else of_columns[owners[0].cpu().numpy()]
             batch_maps.append(torch.as_tensor(maps[sample] if values is None else values).float())
         return torch.stack(batch_maps).to(batch.x.device)
 
@@ -257,11 +282,8 @@ def _by_position(maps: NDArray[Any]) -> dict[str, NDArray[Any]]:
 def _stacked(source: Any) -> NDArray[Any]:
     """Return maps in memory as one array (n, …): an array, a tensor, a list of arrays, or a SHAP `Explanation`."""
     kind = type(source).__name__
-    values = source.values if kind == "Explanation" else source
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
     try:
-        maps = np.asarray(values)
+        maps = _array(source.values if kind == "Explanation" else source)
     except ValueError:
         maps = np.empty(0)
     if maps.ndim < 2 or maps.dtype.kind not in "biuf":
@@ -270,6 +292,11 @@ def _stacked(source: Any) -> NDArray[Any]:
             f"Explanation, got {kind}"
         )
     return maps
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """Return an array, or a tensor on any device, as an array."""
+    return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
 
 
 def _existing(name: str | Path) -> Path:

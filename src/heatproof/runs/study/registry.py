@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,13 @@ import torch
 
 from heatproof.axes import AXIS_EXPLAINERS, EVALUATIONS
 from heatproof.data import Data, holds_texts, is_encoding, open_data
+from heatproof.data.frames import is_frame, with_values_of
 from heatproof.data.sequences import prompts
 from heatproof.errors import BadParameter, UserError, inside, resolve
 from heatproof.evaluation import Evaluation, wrap_evaluation
 from heatproof.explainers import EXPLAINERS as EXPLAINERS_OF_MODELS
 from heatproof.explainers.adapters import LIBRARY_NAMES
+from heatproof.explainers.adapters.objects import evaluation_of, explainer_of, is_maps
 from heatproof.models import Model
 from heatproof.models.decoders import Decoder
 from heatproof.models.loaders import load_model
@@ -64,7 +66,7 @@ def explainers(specs: Any) -> dict[str, Any]:
     >>> list(explainers(["saliency", {"integrated_gradients": {"steps": 20}}]))
     ['saliency', 'integrated_gradients(steps=20)']
     """
-    if specs in (RECOMMENDED, [RECOMMENDED], {RECOMMENDED: RECOMMENDED}):
+    if _is_recommended(specs):
         return {RECOMMENDED: RECOMMENDED}
     wrapped: dict[str, Explainer] = {}
     for label, explainer in _by_label("explainer", EXPLAINERS, specs).items():
@@ -97,17 +99,22 @@ def models_of(model: Any, device: str | None) -> dict[str, Model]:
 
 
 def datasets_of(
-    data: Any, limit: int | None, models: Mapping[str, Model] | None = None
+    data: Any,
+    limit: int | None,
+    models: Mapping[str, Model] | None = None,
+    backgrounds: Sequence[Any] = (),
 ) -> dict[str, Data]:
     """Return data by name, from what `evaluate` takes; of each the first `limit` samples.
 
-    Texts become token ids by the tokenizer of a model that has one.
+    Texts become token ids by the tokenizer of a model that has one. Frames have the categories of the `backgrounds` too,
+    which are frames of the same columns.
     """
     readers = [model for model in (models or {}).values() if model.tokenizer is not None]
     is_mapping_of_names = isinstance(data, Mapping) and not is_encoding(data)
     datasets: dict[str, Data] = {}
     for name, item in (data if is_mapping_of_names else {None: data}).items():
         source = as_data(item, readers[0] if readers else None)
+        source = with_values_of(source, item if is_frame(item) else None, backgrounds)
         datasets[str(name or source.name)] = source if limit is None else source.limit(limit)
     return datasets
 
@@ -160,15 +167,19 @@ def _by_label(what: str, registered: Mapping[str, Any], specs: Any) -> dict[str,
     >>> list(_by_label("explainer", EXPLAINERS, {"lime": {"samples": 9}, "a": "saliency", "b": {"rise": {}}}))
     ['lime', 'a', 'b']
     """
-    if isinstance(specs, str) or not isinstance(specs, Iterable):
+    is_single = isinstance(specs, str) or not isinstance(specs, Iterable)
+    if is_single or _from_elsewhere(what, specs) is not None:
         specs = [specs]
     has_labels = isinstance(specs, Mapping)
     items: dict[str, Any] = {}
     for key, entry in specs.items() if has_labels else enumerate(specs):
-        spec = {key: entry} if _is_parameters_of(key, entry, registered) else entry
+        is_parameters = _is_parameters_of(key, entry, registered) and not is_maps(entry)
+        spec = {key: entry} if is_parameters else entry
         with inside(key):
             spec, label = _without_label(spec)
-            item = build(what, registered, spec)
+            item = _from_elsewhere(what, spec)
+            if item is None:
+                item = build(what, registered, spec)
             _check_role(what, registered, item)
             if label is None and has_labels:
                 label = str(key)
@@ -182,6 +193,19 @@ def _by_label(what: str, registered: Mapping[str, Any], specs: Any) -> dict[str,
     if not items:
         raise BadParameter(f"no {what} is given; allowed are {', '.join(sorted(registered))}")
     return items
+
+
+def _from_elsewhere(what: str, spec: Any) -> Any:
+    """Return what an object of another library stands for, None for what this package knows itself."""
+    return evaluation_of(spec) if what == "evaluation" else explainer_of(spec)
+
+
+def _is_recommended(specs: Any) -> bool:
+    """Whether explainers are "recommended" and nothing else, as a name, a list or a mapping."""
+    if isinstance(specs, Mapping):
+        return list(specs) == [RECOMMENDED] and _is_recommended(specs[RECOMMENDED])
+    names = specs if isinstance(specs, list) else [specs]
+    return len(names) == 1 and isinstance(names[0], str) and names[0] == RECOMMENDED
 
 
 def _without_label(spec: Any) -> tuple[Any, str | None]:
