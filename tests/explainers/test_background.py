@@ -216,4 +216,4 @@ def test_a_study_of_a_table_takes_its_references_and_says_so(tmp_path: Any) -> N
         batch.x[0], int(target), references, torch.full((len(ids),), 1 / len(ids)).double()
     )
     assert torch.allclose(kernel(MODEL, batch, target, 0)[0].double(), expected, atol=1e-4)
-    assert parameters(kernel)["background"].startswith("Background(a tensor of shape 9×5")
+    assert parameters(kernel)["background"].startswith("a tensor of shape 9×5")

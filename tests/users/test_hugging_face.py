@@ -22,7 +22,9 @@ def tokenizer() -> Any:
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
     words = sorted({word for text in GOOD + BAD for word in text.split()})
-    vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])}
+    vocabulary = {
+        word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
+    }
     tokens = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokens.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     tokens.post_processor = tokenizers.processors.TemplateProcessing(
@@ -65,14 +67,19 @@ def classifier(tokenizer: Any) -> Any:
 
 def test_a_model_with_its_tokenizer_reads_a_list_of_texts(classifier: Any, tokenizer: Any) -> None:
     run = heatproof.evaluate(
-        (classifier, tokenizer), GOOD + BAD, ["integrated_gradients", "lime", "random"], ["faithfulness"]
+        (classifier, tokenizer),
+        GOOD + BAD,
+        ["integrated_gradients", "lime", "random"],
+        ["faithfulness"],
     )
     assert run.samples().predicted_name.tolist() == ["POSITIVE"] * 4 + ["NEGATIVE"] * 4
 
 
 def test_the_output_of_a_tokenizer_is_data(classifier: Any, tokenizer: Any) -> None:
     encoded = tokenizer(GOOD + BAD, padding=True, return_tensors="pt")
-    run = heatproof.evaluate(classifier, encoded, ["integrated_gradients", "input_x_gradient"], ["agreement"])
+    run = heatproof.evaluate(
+        classifier, encoded, ["integrated_gradients", "input_x_gradient"], ["agreement"]
+    )
     assert run.samples().predicted.tolist() == [1] * 4 + [0] * 4
 
 
@@ -87,15 +94,21 @@ def test_a_pipeline_of_text_classification(classifier: Any, tokenizer: Any) -> N
 def test_a_dataset_of_texts_with_labels(classifier: Any, tokenizer: Any) -> None:
     datasets = pytest.importorskip("datasets")
     reviews = datasets.Dataset.from_dict({"text": GOOD + BAD, "label": [1] * 4 + [0] * 4})
-    run = heatproof.evaluate((classifier, tokenizer), reviews, ["integrated_gradients", "random"], ["faithfulness"])
+    run = heatproof.evaluate(
+        (classifier, tokenizer), reviews, ["integrated_gradients", "random"], ["faithfulness"]
+    )
     assert (run.samples().label == run.samples().predicted).all()
 
 
 def test_a_tokenised_dataset(classifier: Any, tokenizer: Any) -> None:
     datasets = pytest.importorskip("datasets")
     reviews = datasets.Dataset.from_dict({"text": GOOD + BAD, "label": [1] * 4 + [0] * 4})
-    tokenised = reviews.map(lambda rows: tokenizer(rows["text"]), batched=True).remove_columns("text")
-    run = heatproof.evaluate((classifier, tokenizer), tokenised, ["integrated_gradients", "lime"], ["agreement"])
+    tokenised = reviews.map(lambda rows: tokenizer(rows["text"]), batched=True).remove_columns(
+        "text"
+    )
+    run = heatproof.evaluate(
+        (classifier, tokenizer), tokenised, ["integrated_gradients", "lime"], ["agreement"]
+    )
     assert (run.samples().label == run.samples().predicted).all()
 
 
@@ -227,10 +240,14 @@ def test_a_dataset_of_audio(wav2vec: tuple[Any, Any]) -> None:
     waves = [rng.standard_normal(800).astype(np.float32) for _ in range(4)]
     rows = datasets.Dataset.from_dict({"speech": waves})
     values = rows.map(
-        lambda row: {"input_values": extractor(row["speech"], sampling_rate=16000)["input_values"][0]}
+        lambda row: {
+            "input_values": extractor(row["speech"], sampling_rate=16000)["input_values"][0]
+        }
     ).remove_columns("speech")
     run = heatproof.evaluate((model, extractor), values, ["saliency", "random"], ["faithfulness"])
     assert len(run.samples()) == 4
+    (task,) = run.manifest.study.tasks.values()
+    assert task["modality"] == "series"
 
 
 def test_a_language_model_explains_its_next_token(tokenizer: Any) -> None:
@@ -240,6 +257,8 @@ def test_a_language_model_explains_its_next_token(tokenizer: Any) -> None:
         vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=2, bos_token_id=2, eos_token_id=3
     )
     model = transformers.GPT2LMHeadModel(config).eval()
-    run = heatproof.evaluate((model, tokenizer), GOOD, ["input_x_gradient", "random"], ["faithfulness"])
+    run = heatproof.evaluate(
+        (model, tokenizer), GOOD, ["input_x_gradient", "random"], ["faithfulness"]
+    )
     assert len(run.samples()) == len(GOOD)
     assert run.samples().error.eq("").all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -18,8 +19,15 @@ EVALUATIONS = [heatproof.Faithfulness(imputers="zero", fractions=(0.3, 0.6), met
 @pytest.fixture(scope="module")
 def net() -> nn.Module:
     torch.manual_seed(0)
-    convolutions = (nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())
-    return nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 4)).eval()
+    convolutions = (
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, padding=1),
+        nn.ReLU(),
+    )
+    return nn.Sequential(
+        *convolutions, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 4)
+    ).eval()
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +51,8 @@ def road(run: Any) -> Any:
 def test_attributions_of_captum_are_maps(net: Any, images: Any, target: Any) -> None:
     captum = pytest.importorskip("captum.attr")
     attributions = captum.IntegratedGradients(net).attribute(images, target=target, n_steps=20)
-    ours = heatproof.IntegratedGradients(steps=20, quadrature="gauss-legendre") if False else "integrated_gradients"
-    run = heatproof.evaluate(net, images, {"captum": attributions, "ours": ours}, EVALUATIONS)
+    explainers = {"captum": attributions, "ours": "integrated_gradients"}
+    run = heatproof.evaluate(net, images, explainers, EVALUATIONS)
     scores = road(run)
     assert scores["captum"] == pytest.approx(scores["ours"], abs=0.05)
 
@@ -83,7 +91,9 @@ def test_an_explanation_of_shap_is_maps() -> None:
     X, y = load_wine(return_X_y=True, as_frame=True)
     forest = RandomForestClassifier(20, random_state=0).fit(X, y)
     explanation = shap.TreeExplainer(forest)(X.head(15))
-    run = heatproof.evaluate(forest, X.head(15), {"tree": explanation, "random": "random"}, ["faithfulness"])
+    run = heatproof.evaluate(
+        forest, X.head(15), {"tree": explanation, "random": "random"}, ["faithfulness"]
+    )
     scores = road(run)
     assert scores["tree"] > scores["random"]
 
@@ -97,7 +107,7 @@ def test_values_of_shap_by_the_index_of_a_frame() -> None:
     X.index = [f"patient {i}" for i in range(len(X))]
     model = GradientBoostingRegressor(random_state=0).fit(X, y)
     values = shap.TreeExplainer(model).shap_values(X)
-    table = __import__("pandas").DataFrame(values, X.index, X.columns)
+    table = pd.DataFrame(values, X.index, X.columns)
 
     rows = X.sample(12, random_state=0)  # another order, and only some of them
     run = heatproof.evaluate(model, rows, {"tree": table, "random": "random"}, ["faithfulness"])
@@ -129,8 +139,10 @@ def test_an_explainer_of_shap_is_an_explainer() -> None:
 def test_the_output_of_pytorch_grad_cam_is_maps(net: Any, images: Any) -> None:
     pytorch_grad_cam = pytest.importorskip("pytorch_grad_cam")
     with pytorch_grad_cam.GradCAM(net, [net[2]]) as cam:
-        maps = cam(input_tensor=images)  # (6, 32, 32), of the predicted classes
-    run = heatproof.evaluate(net, images, {"theirs": maps, "ours": heatproof.GradCAM(layer="2")}, EVALUATIONS)
+        maps = cam(input_tensor=images, targets=None)  # (6, 32, 32), of the predicted classes
+    run = heatproof.evaluate(
+        net, images, {"theirs": maps, "ours": heatproof.GradCAM(layer="2")}, EVALUATIONS
+    )
     scores = road(run)
     assert scores["theirs"] == pytest.approx(scores["ours"], abs=0.05)
 
@@ -176,7 +188,11 @@ def test_maps_in_files_go_by_position_or_by_id(net: Any, images: Any, tmp_path: 
     np.save(tmp_path / "maps.npy", maps)
     by_id = {f"{i:04d}": values for i, values in enumerate(maps)}
     np.savez(tmp_path / "maps.npz", **dict(reversed(by_id.items())))
-    explainers = {"by position": tmp_path / "maps.npy", "by id": tmp_path / "maps.npz", "live": "saliency"}
+    explainers = {
+        "by position": tmp_path / "maps.npy",
+        "by id": tmp_path / "maps.npz",
+        "live": "saliency",
+    }
     scores = road(heatproof.evaluate(net, images, explainers, EVALUATIONS))
     assert scores["by position"] == scores["by id"] == pytest.approx(scores["live"], abs=1e-6)
 

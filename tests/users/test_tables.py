@@ -87,10 +87,14 @@ def test_kernel_shap_equals_shap_on_all_thirty_columns_to_sampling_error() -> No
     background = X.sample(25, random_state=0)
     rows = X[model.predict(X) == 1].head(3)
 
-    explainer = shap.KernelExplainer(model.predict_proba, background)
-    expected = explainer.shap_values(rows, nsamples=2000, silent=True)[..., 1]
+    def benign(values: Any) -> Any:  # SHAP cannot set the names of columns on a pipeline
+        return model.predict_proba(values)[:, 1]
 
-    kernel = heatproof.KernelShap(samples=2000, background=background, readout="probability")
+    explainer = shap.KernelExplainer(benign, background)
+    settings = {"nsamples": 4000, "l1_reg": False, "silent": True}
+    expected = explainer.shap_values(rows, **settings)
+
+    kernel = heatproof.KernelShap(samples=4000, background=background, readout="probability")
     maps = heatproof.explain(model, rows, kernel)
     assert np.abs(maps - expected).max() < 0.03
     mean = model.predict_proba(background)[:, 1].mean()
@@ -225,8 +229,8 @@ def test_a_model_of_histograms_reads_categories_of_pandas() -> None:
 
 
 def test_a_bare_predict_proba_is_a_model() -> None:
-    from sklearn.svm import SVC
     from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.svm import SVC
 
     X, y = breast_cancer(columns=6)
     model = CalibratedClassifierCV(SVC()).fit(X.to_numpy(), y)
@@ -256,7 +260,7 @@ def test_sorted_rows_of_one_class_are_mentioned() -> None:
     one_class = X[model.predict(X) == 0].head(30)
 
     run = heatproof.evaluate(model, one_class, ["kernel_shap", "random"], ["faithfulness"])
-    assert "one-class" in " ".join(finding.rule for finding in run.findings())
+    assert "single-class-references" in run.text()
 
 
 def test_a_fill_of_zero_is_zero() -> None:
@@ -297,19 +301,26 @@ def test_a_booster_of_xgboost_predicts_what_it_predicts() -> None:
     X, y = diabetes()
     booster = xgboost.train({"max_depth": 3}, xgboost.DMatrix(X, y), num_boost_round=20)
 
-    maps = heatproof.explain(booster, X.head(5), heatproof.KernelShap(samples=2000, background=X.iloc[5:15]))
-    expected = booster.predict(xgboost.DMatrix(X.head(5))) - booster.predict(xgboost.DMatrix(X.iloc[5:15])).mean()
+    maps = heatproof.explain(
+        booster, X.head(5), heatproof.KernelShap(samples=2000, background=X.iloc[5:15])
+    )
+    expected = (
+        booster.predict(xgboost.DMatrix(X.head(5)))
+        - booster.predict(xgboost.DMatrix(X.iloc[5:15])).mean()
+    )
     assert np.allclose(maps.sum(1), expected, rtol=1e-3, atol=1e-2)
 
 
-def test_a_ranker_of_several_classes_in_xgboost() -> None:
+def test_rows_and_labels_are_a_pair_of_frame_and_series() -> None:
     xgboost = pytest.importorskip("xgboost")
     from sklearn.datasets import load_wine
 
     X, y = load_wine(return_X_y=True, as_frame=True)
     model = xgboost.XGBClassifier(n_estimators=10).fit(X, y)
 
-    run = heatproof.evaluate(model, (X, y), ["kernel_shap", "lime", "random"], ["faithfulness"], limit=20)
+    run = heatproof.evaluate(
+        model, (X, y), ["kernel_shap", "lime", "random"], ["faithfulness"], limit=20
+    )
     assert (run.samples().predicted == model.predict(X)[:20]).all()
     assert (run.samples().label == y[:20]).all()
 
@@ -360,7 +371,11 @@ def test_maps_go_back_into_a_frame_and_into_the_plots_of_shap() -> None:
     table = pd.DataFrame(maps, columns=X.columns, index=X.index[:10])
     assert table.abs().mean().idxmin() in X.columns
     shap.plots.beeswarm(
-        shap.Explanation(maps[:, [0, 3]], data=X[["age", "hours"]].head(10).to_numpy(), feature_names=["age", "hours"]),
+        shap.Explanation(
+            maps[:, [0, 3]],
+            data=X[["age", "hours"]].head(10).to_numpy(),
+            feature_names=["age", "hours"],
+        ),
         show=False,
     )
 
@@ -381,6 +396,8 @@ def test_the_table_of_scores_is_tidy() -> None:
     from sklearn.linear_model import LinearRegression
 
     X, y = diabetes()
-    run = heatproof.evaluate(LinearRegression().fit(X, y), X.head(20), ["kernel_shap", "random"], ["faithfulness"])
+    run = heatproof.evaluate(
+        LinearRegression().fit(X, y), X.head(20), ["kernel_shap", "random"], ["faithfulness"]
+    )
     means = run.table().groupby(["measure", "explainer"]).value.mean().unstack()
     assert means.loc["road", "kernel_shap"] > means.loc["road", "random"]

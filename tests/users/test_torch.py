@@ -38,7 +38,7 @@ def test_a_tensor_dataset_and_a_subset_of_it() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4))
     dataset = torch.utils.data.TensorDataset(torch.rand(20, 3, 16, 16), torch.arange(20) % 4)
-    train, valid = torch.utils.data.random_split(dataset, [12, 8])
+    _train, valid = torch.utils.data.random_split(dataset, [12, 8])
     run = heatproof.evaluate(net, valid, ["saliency", "random"], ["faithfulness"])
     assert run.samples().label.tolist() == [dataset[i][1] for i in valid.indices]
 
@@ -55,7 +55,12 @@ def test_a_network_on_a_table_of_torch_takes_the_background_of_the_study() -> No
     torch.manual_seed(0)
     net, train, test = nn.Linear(5, 2), torch.randn(40, 5), torch.randn(12, 5)
     run = heatproof.evaluate(
-        net, test, ["integrated_gradients", "kernel_shap", "deep_lift"], ["agreement"], background=train, keep_maps=True
+        net,
+        test,
+        ["integrated_gradients", "kernel_shap", "deep_lift"],
+        ["agreement"],
+        background=train,
+        keep_maps=True,
     )
     predicted = torch.tensor(run.samples().predicted.tolist())
     expected = (test - train.mean(0)) * net.weight.detach()[predicted]
@@ -87,7 +92,9 @@ def graph_network() -> nn.Module:
             self.convolution = geometric.nn.GCNConv(3, 8)
             self.head = nn.Linear(8, 2)
 
-        def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        def forward(
+            self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor
+        ) -> torch.Tensor:
             states = self.convolution(x, edge_index).relu()
             return self.head(geometric.nn.global_mean_pool(states, batch))
 
@@ -98,7 +105,7 @@ def graph_network() -> nn.Module:
 def test_a_network_of_torch_geometric_reads_graphs() -> None:
     geometric = pytest.importorskip("torch_geometric")
     net, data = graph_network(), graphs(8)
-    run = heatproof.evaluate(net, data, ["saliency", "feature_ablation", "random"], ["faithfulness"])
+    run = heatproof.evaluate(net, data, ["saliency", "input_x_gradient", "random"], ["agreement"])
     together = geometric.data.Batch.from_data_list(data)
     with torch.no_grad():
         expected = net(together.x, together.edge_index, together.batch).argmax(1)
@@ -113,4 +120,6 @@ def test_saliency_of_a_graph_network_is_its_gradient() -> None:
         x = graph.x.clone().requires_grad_()
         logits = net(x, graph.edge_index, torch.zeros(len(x), dtype=torch.long))
         (gradient,) = torch.autograd.grad(logits.max(), x)
-        assert torch.allclose(torch.from_numpy(values[: len(x)]), (x * gradient).detach(), atol=1e-5)
+        assert torch.allclose(
+            torch.from_numpy(values[: len(x)]), (x * gradient).detach(), atol=1e-5
+        )

@@ -209,13 +209,17 @@ class FrameColumns:
         return FrameColumns(tuple(column.merged(same) for column, same in pairs))
 
 
-def with_values_of(data: Data, frame: Any, others: Sequence[Any]) -> Data:
+def with_values_of(data: Data, source: Any, others: Sequence[Any]) -> Data:
     """Return the data of a frame whose categories are also those of other frames, such as the rows of a background.
 
-    `frame` is None where the data were opened before; then only numbers that float32 rounds are added.
+    `source` is the frame or the pair of frame and labels that was opened. Of data that were opened before, the
+    categories stay, and only numbers that float32 rounds are added.
     """
     if data.frame is None or not others:
         return data
+    frame = source[0] if isinstance(source, tuple) else source
+    if not is_frame(frame):
+        frame = None
     names = data.frame.names
     same_columns = [columns_of(other, names)[list(names)] for other in others]
     if frame is None or not data.frame.has_categories:
@@ -225,7 +229,13 @@ def with_values_of(data: Data, frame: Any, others: Sequence[Any]) -> Data:
         return replace(data, frame=columns)
     widened = open_frame(frame, Choice(), same_columns)
     titles = ", ".join(widened.columns or ())
-    return replace(widened, name=data.name, prepared={**data.prepared, "columns": titles})
+    return replace(
+        widened,
+        name=data.name,
+        labels=data.labels,
+        class_names=data.class_names,
+        prepared={**data.prepared, "columns": titles},
+    )
 
 
 def columns_of(frame: Any, names: Sequence[str]) -> Any:

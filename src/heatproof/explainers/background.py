@@ -8,7 +8,7 @@ path from a baseline have the mean of their maps over all rows as baselines, whi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +42,7 @@ class Background:
     The text form names them in words and is stored in the manifest.
 
     >>> Background(Examples(Batch(("a", "b"), torch.zeros(2, 3)), name="X_train"))
-    Background(2 rows of X_train, ...)
+    2 rows of X_train (...)
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Background:
         return hash(self.rows)
 
     def __repr__(self) -> str:
-        return f"Background({self}, {self.rows.name_digest[:8]})"
+        return f"{self} ({self.rows.name_digest[:8]})"
 
     def __str__(self) -> str:
         return self.description
@@ -154,7 +154,7 @@ def background(value: Any, *, folder: str | Path | None = None, allow_code: bool
     Relative paths are relative to `folder`; names that run code need `allow_code`.
 
     >>> background(50), background({"kmeans": 10}), background(torch.zeros(2, 3))
-    (StudyRows(count=50, kmeans=None), StudyRows(count=None, kmeans=10), Background(a tensor of shape 2×3, ...))
+    (StudyRows(count=50, kmeans=None), StudyRows(count=None, kmeans=10), a tensor of shape 2×3 (...))
     """
     if value is None or isinstance(value, Background | StudyRows):
         return value
@@ -362,7 +362,7 @@ def fills_of(explainer: Any, model: Model, batch: Batch, inputs: Tensor, segment
         return background_fills(explainer.name, rows, model, batch)
     if isinstance(explainer.features, Hiding):
         return Fills(inputs)
-    fill = "zero" if explainer.fill is None else explainer.fill
+    fill: Fill = "zero" if explainer.fill is None else explainer.fill
     return Fills(filled(fill, model, batch, inputs, segments))
 
 

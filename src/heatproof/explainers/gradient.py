@@ -273,6 +273,7 @@ class IntegratedGradients(FromBaseline):
         target = target.to(inputs.device)
         baselines = self.fixed_baselines(model, batch)
         if baselines is None:
+            assert self.baseline is not None  # one that is drawn was chosen
             pick: Any = starting_points(self.name, self.baseline, model, batch, seed)
             all_rows = torch.arange(len(inputs), device=inputs.device)
             drawn = pick(all_rows, torch.zeros_like(all_rows)).to(inputs)

@@ -129,7 +129,7 @@ class OwnBaseline:
                 # One number per column, or per channel of images and series.
                 per_column = rows.mean().flatten(1).mean(1) if rows.mean().ndim > 1 else rows.mean()
                 return DatasetMean(mean=tuple(round(value, 7) for value in per_column.tolist()))
-        value = getattr(explainer, "baseline", getattr(explainer, "fill", None))
+        value: Any = getattr(explainer, "baseline", getattr(explainer, "fill", None))
         if value is None and self.mean is not None:
             return DatasetMean(mean=self.mean)
         is_number = isinstance(value, int | float)

@@ -218,7 +218,9 @@ def make_plan(
         refuse_nan_weights(network)
     of_study = as_background(background)
     in_use = [of_study, *chosen_explainers.values()]
-    frames = [rows.frame for item in in_use for rows in backgrounds_in(item) if hasattr(rows, "frame")]
+    frames = [
+        rows.frame for item in in_use for rows in backgrounds_in(item) if hasattr(rows, "frame")
+    ]
     frames = [frame for frame in frames if frame is not None]
     datasets = registry.datasets_of(data, limit, models, frames)
     if sampling is not None:

@@ -245,7 +245,7 @@ def read_samples(root: Place, parts: Sequence[Place] | None = None) -> pd.DataFr
 
     `parts` are the files to read, by default all.
     """
-    parts = digests.parts(root / "samples") if parts is None else sorted(parts)
+    parts = digests.parts(root / "samples") if parts is None else sorted(parts, key=str)
     rows = _read(root, parts, SAMPLES).cast(SAMPLES)
     # The rows of a data set and model stay in the order of the data.
     frame: pd.DataFrame = rows.to_pandas().sort_values(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from torch import Tensor
 
 from heatproof.axes.faithfulness import sweeps
 from heatproof.axes.faithfulness.curves import Readout

@@ -47,6 +47,8 @@ class MapSource:
     def __init__(self, source: Any) -> None:
         self.source: Path | dict[str, NDArray[Any]]
         self.ids: tuple[str, ...] | None = None
+        # SHAP explains a single output of two classes, which is that of the second class.
+        self.is_of_second_class = _is_explanation(source) and np.ndim(source.values) == 2
         if is_frame(source):
             ids = ids_of_index(source.index)
             values = source.to_numpy(dtype=np.float64)
@@ -115,11 +117,12 @@ class Precomputed(Explainer):
     """Maps that were computed elsewhere; (B, …) in the shape of the input, or with one channel.
 
     `path` is an array (n, …), a list of arrays, a SHAP `Explanation`, a mapping of ids to arrays, a DataFrame whose index
-    has the ids, a `.npy` or `.npz` file, or a folder of images or `.npy` files that are named like the samples. Maps with ids go by id, others by
-    position, and then there must be as many as samples. An npz file holds one array per sample under its id, or `maps`
+    has the ids, a `.npy` or `.npz` file, or a folder of images or `.npy` files that are named like the samples. Maps
+    with ids go by id, others by position, and then there must be as many as samples. An npz file holds one array per sample under its id, or `maps`
     (n, …), and with them perhaps `ids` (n,) and `targets` (n,): the classes that the maps explain, which must then be
     those that the model predicts. Of maps with a last axis of classes, as SHAP gives them, that of the predicted
-    class is taken. Perturbed or transformed inputs cannot be explained this way, so evaluations that need their maps
+    class is taken; an `Explanation` with one output of a model of two classes is turned round where the first class is
+    predicted. Perturbed or transformed inputs cannot be explained this way, so evaluations that need their maps
     leave these out; faithfulness and certificates work.
 
     >>> maps = Precomputed({"cat": np.ones((1, 2, 2)), "dog": np.zeros((1, 2, 2))})
@@ -205,7 +208,10 @@ class Precomputed(Explainer):
                 of_columns = _in_layout(maps[sample], (columns,), predicted)
                 values = None if of_columns is None else of_columns[owners[0].cpu().numpy()]
             batch_maps.append(torch.as_tensor(maps[sample] if values is None else values).float())
-        return torch.stack(batch_maps).to(batch.x.device)
+        together = torch.stack(batch_maps).to(batch.x.device)
+        if self.path.is_of_second_class and len(model.classes or ()) == 2:
+            together[target.to(together.device) == 0] *= -1
+        return together
 
 
 def _hint(sample: str, ids: Iterable[str]) -> str:
@@ -283,7 +289,7 @@ def _stacked(source: Any) -> NDArray[Any]:
     """Return maps in memory as one array (n, …): an array, a tensor, a list of arrays, or a SHAP `Explanation`."""
     kind = type(source).__name__
     try:
-        maps = _array(source.values if kind == "Explanation" else source)
+        maps = _array(source.values if _is_explanation(source) else source)
     except ValueError:
         maps = np.empty(0)
     if maps.ndim < 2 or maps.dtype.kind not in "biuf":
@@ -292,6 +298,11 @@ def _stacked(source: Any) -> NDArray[Any]:
             f"Explanation, got {kind}"
         )
     return maps
+
+
+def _is_explanation(source: Any) -> bool:
+    """Whether something is an `Explanation` of SHAP, which is not imported for it."""
+    return type(source).__name__ == "Explanation" and hasattr(source, "base_values")
 
 
 def _array(values: Any) -> NDArray[Any]:

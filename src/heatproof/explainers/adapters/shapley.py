@@ -204,7 +204,13 @@ class ShapObject(Explainer):
         return rows if owners is None else rows.gather(1, owners.to(rows.device))
 
 
-_DETERMINISTIC = ("TreeExplainer", "GPUTreeExplainer", "LinearExplainer", "AdditiveExplainer", "ExactExplainer")
+_DETERMINISTIC = (
+    "TreeExplainer",
+    "GPUTreeExplainer",
+    "LinearExplainer",
+    "AdditiveExplainer",
+    "ExactExplainer",
+)
 
 
 def _of_target(values: Any, target: int, estimator: Any) -> Any:

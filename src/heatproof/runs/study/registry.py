@@ -11,7 +11,8 @@ import torch
 
 from heatproof.axes import AXIS_EXPLAINERS, EVALUATIONS
 from heatproof.data import Data, holds_texts, is_encoding, open_data
-from heatproof.data.frames import is_frame, with_values_of
+from heatproof.data.frames import with_values_of
+from heatproof.data.processed import is_pixels, open_processed
 from heatproof.data.sequences import prompts
 from heatproof.errors import BadParameter, UserError, inside, resolve
 from heatproof.evaluation import Evaluation, wrap_evaluation
@@ -21,6 +22,7 @@ from heatproof.explainers.adapters.objects import evaluation_of, explainer_of, i
 from heatproof.models import Model
 from heatproof.models.decoders import Decoder
 from heatproof.models.loaders import load_model
+from heatproof.models.loaders.hubs import RawAudio
 from heatproof.runs.study.recommended import RECOMMENDED
 from heatproof.types import Explainer, label_of, name_of, wrap_explainer
 
@@ -109,30 +111,50 @@ def datasets_of(
     Texts become token ids by the tokenizer of a model that has one. Frames have the categories of the `backgrounds` too,
     which are frames of the same columns.
     """
-    readers = [model for model in (models or {}).values() if model.tokenizer is not None]
-    is_mapping_of_names = isinstance(data, Mapping) and not is_encoding(data)
+    readers = [
+        model
+        for model in (models or {}).values()
+        if model.tokenizer is not None or model.image_processor is not None
+    ]
+    hears = any(isinstance(model.module, RawAudio) for model in (models or {}).values())
+    is_sample_mapping = is_encoding(data) or is_pixels(data)
+    is_mapping_of_names = isinstance(data, Mapping) and not is_sample_mapping
     datasets: dict[str, Data] = {}
     for name, item in (data if is_mapping_of_names else {None: data}).items():
-        source = as_data(item, readers[0] if readers else None)
-        source = with_values_of(source, item if is_frame(item) else None, backgrounds)
+        source = as_data(item, readers[0] if readers else None, hears)
+        source = with_values_of(source, item, backgrounds)
         datasets[str(name or source.name)] = source if limit is None else source.limit(limit)
     return datasets
 
 
-def as_data(item: Any, reader: Model | None = None) -> Data:
+def as_data(item: Any, reader: Model | None = None, hears: bool = False) -> Data:
     """Return data from a name, a path, tensors, a Dataset or a Batch; a `Data` stays itself.
 
-    `reader` is a model with a tokenizer, for texts and for token ids that nobody knows the tokenizer of.
+    `reader` is a model with a tokenizer, for texts and for token ids that nobody knows the tokenizer of, or one with an
+    image processor, for pictures. `hears` says that the models read raw audio.
     """
     if isinstance(item, Data):
-        data = item
-    elif reader is not None and holds_texts(item):
+        return item if reader is None else _with_tokenizer(item, reader)
+    if reader is not None and reader.image_processor is not None:
+        processed = open_processed(item, reader.image_processor, reader.mean, reader.std)
+        if processed is not None:
+            return processed
+    if reader is not None and reader.tokenizer is not None and holds_texts(item):
         data = _texts_for(reader, item)
     else:
         data = open_data(item)
-    if reader is not None and data.tokenizer is None and _is_text(data):
-        return replace(data, tokenizer=reader.tokenizer)
-    return data
+    if hears and len(data.shape or ()) == 1:
+        data = open_data(
+            item, shape=(1, *(data.shape or ()))
+        )  # waves (T,) are series of one channel
+    return data if reader is None else _with_tokenizer(data, reader)
+
+
+def _with_tokenizer(data: Data, reader: Model) -> Data:
+    """Return token ids that nobody knows the tokenizer of with that of a model; other data as they are."""
+    if reader.tokenizer is None or data.tokenizer is not None or not _is_text(data):
+        return data
+    return replace(data, tokenizer=reader.tokenizer)
 
 
 def _texts_for(reader: Model, item: Any) -> Data:
@@ -168,9 +190,9 @@ def _by_label(what: str, registered: Mapping[str, Any], specs: Any) -> dict[str,
     ['lime', 'a', 'b']
     """
     is_single = isinstance(specs, str) or not isinstance(specs, Iterable)
-    if is_single or _from_elsewhere(what, specs) is not None:
-        specs = [specs]
     has_labels = isinstance(specs, Mapping)
+    if is_single or (not has_labels and _from_elsewhere(what, specs) is not None):
+        specs = [specs]
     items: dict[str, Any] = {}
     for key, entry in specs.items() if has_labels else enumerate(specs):
         is_parameters = _is_parameters_of(key, entry, registered) and not is_maps(entry)
