@@ -178,6 +178,7 @@ def with_references(
         batch = load_references(source, seed, count if rows is None else rows)
         return Examples(batch, name=dataset)
 
+    of_study = None if background is None else loaded_rows(background, load_rows, source.frame)
     kind = kind_of(model, sample)
     configured: dict[str, Explainer] = {}
     for name, explainer in explainers.items():
@@ -186,13 +187,11 @@ def with_references(
         for field in ("baseline", "background"):
             # A text, not yet the rows of a `Background`: the form that adapters of libraries have.
             if getattr(loaded, field, None) == REFERENCES:
-                pool = load_rows(None)
+                pool = load_rows(None) if of_study is None else of_study.rows
                 value = pool if field == "baseline" else pool.batch.x
                 loaded = replace(loaded, **{field: value})
         configured[name] = loaded
-    if background is None:
-        return configured, None
-    return configured, loaded_rows(background, load_rows, source.frame)
+    return configured, of_study
 
 
 def _check_channels(model: Model, source: str, shape: tuple[int, ...]) -> None:

@@ -116,14 +116,14 @@ class MapSource:
 class Precomputed(Explainer):
     """Maps that were computed elsewhere; (B, …) in the shape of the input, or with one channel.
 
-    `path` is an array (n, …), a list of arrays, a SHAP `Explanation`, a mapping of ids to arrays, a DataFrame whose index
-    has the ids, a `.npy` or `.npz` file, or a folder of images or `.npy` files that are named like the samples. Maps
-    with ids go by id, others by position, and then there must be as many as samples. An npz file holds one array per sample under its id, or `maps`
-    (n, …), and with them perhaps `ids` (n,) and `targets` (n,): the classes that the maps explain, which must then be
-    those that the model predicts. Of maps with a last axis of classes, as SHAP gives them, that of the predicted
-    class is taken; an `Explanation` with one output of a model of two classes is turned round where the first class is
-    predicted. Perturbed or transformed inputs cannot be explained this way, so evaluations that need their maps
-    leave these out; faithfulness and certificates work.
+    `path` is an array (n, …), a list of arrays, a SHAP `Explanation`, a mapping of ids to arrays, a DataFrame whose
+    index has the ids, a `.npy` or `.npz` file, or a folder of images or `.npy` files that are named like the
+    samples. Maps with ids go by id, others by position, and then there must be as many as samples. An npz file
+    holds one array per sample under its id, or `maps` (n, …), and with them perhaps `ids` (n,) and `targets` (n,):
+    the classes that the maps explain, which must then be those that the model predicts. Of maps with a last axis of
+    classes, as SHAP gives them, that of the predicted class is taken; an `Explanation` with one output of a model
+    of two classes is turned round where the first class is predicted. Perturbed or transformed inputs cannot be
+    explained this way, so evaluations that need their maps leave these out; faithfulness and certificates work.
 
     >>> maps = Precomputed({"cat": np.ones((1, 2, 2)), "dog": np.zeros((1, 2, 2))})
     >>> batch = Batch(("dog", "cat"), torch.rand(2, 3, 2, 2))
