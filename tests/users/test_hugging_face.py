@@ -246,8 +246,8 @@ def test_a_dataset_of_audio(wav2vec: tuple[Any, Any]) -> None:
     ).remove_columns("speech")
     run = heatproof.evaluate((model, extractor), values, ["saliency", "random"], ["faithfulness"])
     assert len(run.samples()) == 4
-    (task,) = run.manifest.study.tasks.values()
-    assert task["modality"] == "series"
+    (models,) = run.manifest.study.tasks.values()
+    assert models[type(model).__name__].modality == "series"
 
 
 def test_a_language_model_explains_its_next_token(tokenizer: Any) -> None:

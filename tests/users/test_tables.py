@@ -206,15 +206,16 @@ def test_categories_are_removed_as_one() -> None:
     rows = X[pipeline.predict(X) == ">50K"].head(3)
     background = X.sample(10, random_state=0)
 
-    ablation = heatproof.FeatureAblation(background=background, readout="probability")
-    maps = heatproof.explain(pipeline, rows, ablation)
-
-    rich = pipeline.predict_proba(rows)[:, 1]
-    for column, name in enumerate(X.columns):
-        without = []
-        for value in background[name]:
-            without.append(pipeline.predict_proba(rows.assign(**{name: value}))[:, 1])
-        assert np.allclose(maps[:, column], rich - np.mean(without, 0), atol=1e-5)
+    for method in (heatproof.FeatureAblation, heatproof.Occlusion):
+        maps = heatproof.explain(
+            pipeline, rows, method(readout="probability"), background=background
+        )
+        rich = pipeline.predict_proba(rows)[:, 1]
+        for column, name in enumerate(X.columns):
+            without = []
+            for value in background[name]:
+                without.append(pipeline.predict_proba(rows.assign(**{name: value}))[:, 1])
+            assert np.allclose(maps[:, column], rich - np.mean(without, 0), atol=1e-5)
 
 
 def test_a_model_of_histograms_reads_categories_of_pandas() -> None:

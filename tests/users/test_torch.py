@@ -43,6 +43,14 @@ def test_a_tensor_dataset_and_a_subset_of_it() -> None:
     assert run.samples().label.tolist() == [dataset[i][1] for i in valid.indices]
 
 
+def test_a_data_loader_is_read_by_its_dataset() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4))
+    dataset = torch.utils.data.TensorDataset(torch.rand(8, 3, 16, 16), torch.arange(8) % 4)
+    loader = torch.utils.data.DataLoader(dataset, batch_size=4, shuffle=True)
+    run = heatproof.evaluate(net, loader, ["saliency", "random"], ["faithfulness"])
+    assert run.samples().label.tolist() == [0, 1, 2, 3] * 2
+
+
 def test_a_network_with_one_output_and_labels_of_yes_and_no() -> None:
     torch.manual_seed(0)
     net, x, y = nn.Linear(6, 1), torch.randn(16, 6), torch.arange(16) % 2

@@ -107,9 +107,7 @@ class CategoryColumn:
 
     def encoded(self, column: Any) -> Array:
         """Return a column of a frame as 0 and 1 (n, categories), NaN in gaps."""
-        import pandas as pd
-
-        codes = pd.Categorical(column, categories=self.categories).codes
+        codes = self.categories.get_indexer(column.astype(object))
         one_hot = np.eye(len(self.categories), dtype=np.float32)[codes]
         one_hot[codes < 0] = np.nan
         return np.asarray(one_hot)

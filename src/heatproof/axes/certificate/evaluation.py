@@ -211,7 +211,8 @@ class Certificate(Evaluation):
     At level 0 `sufficient` says whether the explanation alone is predicted like the whole input. What must stay is the
     prediction on the explanation alone, or with `anchor` "full" that on the whole input. Radii "all" are 1, 2, … up to
     all features. Several fractions make a sweep, with a condition each. Samples in the gallery come with a flip, if one
-    is found. See `heatproof.certify` for the other parameters.
+    is found. Features that are left out become `fill`, by default zero or, of a table, the mean of the study's background
+    where it has one. See `heatproof.certify` for the other parameters.
 
     >>> Certificate(radii=(1, 3)).conditions()
     [('radius', 0.0), ('radius', 1.0), ('radius', 3.0)]
@@ -231,7 +232,7 @@ class Certificate(Evaluation):
     threshold: Threshold = USUAL_THRESHOLD
     simultaneous: bool = False
     agreement: Agreement = "argmax"
-    fill: Fill = "zero"
+    fill: Fill | None = None
     anchor: AnchorField = "explanation"
     chance_draws: ChanceDraws = None
     data: DataNames = None
@@ -245,6 +246,17 @@ class Certificate(Evaluation):
             return self.chance_draws
         rule = estimate_rule(self.epsilon, self.delta, self.method)
         return min(rule.looks[-1], MOST_CHANCE_DRAWS)
+
+    @property
+    def fill_or_zero(self) -> Fill:
+        """What takes the place of features that are left out; zero where nothing was chosen."""
+        return "zero" if self.fill is None else self.fill
+
+    def with_background(self, mean: Tensor, of: str) -> Self:
+        """Return a copy that fills in the mean of a background of rows of a table (F,), unless a fill was chosen."""
+        if self.fill is not None or mean.ndim != 1:
+            return self
+        return replace(self, fill=tuple(mean.tolist()))
 
     @property
     def fractions(self) -> dict[str, float]:
@@ -426,7 +438,7 @@ class Certificate(Evaluation):
                 radii,
                 draws,
                 agreement=self.agreement,
-                fill=self.fill,
+                fill=self.fill_or_zero,
                 target=full if self.anchor == "full" else None,
                 seed=subject.seed,
             )
@@ -506,10 +518,10 @@ class Certificate(Evaluation):
         model, batch, mask = subject.model, together.batch, together.mask
 
         def search(batch: Batch, mask: Tensor) -> Tensor:
-            return find_flips(model, batch, mask, self.features, self.fill, subject.seed)
+            return find_flips(model, batch, mask, self.features, self.fill_or_zero, subject.seed)
 
         def paint(batch: Batch, mask: Tensor) -> Tensor:
-            return as_pictures(model, batch, mask, self.features, self.fill)
+            return as_pictures(model, batch, mask, self.features, self.fill_or_zero)
 
         flips = subject.compute(search, batch, mask)
         added = flips[:, 4:].bool().to(mask.device)
