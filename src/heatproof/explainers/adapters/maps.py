@@ -20,7 +20,7 @@ from torch import Tensor
 
 from heatproof.data.frames import ids_of_index, is_frame
 from heatproof.errors import UserError, nearest
-from heatproof.explainers.adapters.foreign import fingerprint
+from heatproof.explainers.adapters.foreign import fingerprint, has_two_classes
 from heatproof.features.segments import COLUMNS
 from heatproof.models import Model
 from heatproof.types import Batch, Explainer, parameter_class
@@ -209,7 +209,7 @@ class Precomputed(Explainer):
                 values = None if of_columns is None else of_columns[owners[0].cpu().numpy()]
             batch_maps.append(torch.as_tensor(maps[sample] if values is None else values).float())
         together = torch.stack(batch_maps).to(batch.x.device)
-        if self.path.is_of_second_class and len(model.classes or ()) == 2:
+        if self.path.is_of_second_class and has_two_classes(model):
             together[target.to(together.device) == 0] *= -1
         return together
 

@@ -11,7 +11,13 @@ from pydantic import BeforeValidator
 from torch import Tensor, nn
 
 from heatproof.errors import UserError
-from heatproof.explainers.adapters.foreign import Arguments, Foreign, library, unwrapped
+from heatproof.explainers.adapters.foreign import (
+    Arguments,
+    Foreign,
+    has_two_classes,
+    library,
+    unwrapped,
+)
 from heatproof.explainers.adapters.isolation import (
     Adapter,
     Compute,
@@ -20,6 +26,7 @@ from heatproof.explainers.adapters.isolation import (
     seeded,
 )
 from heatproof.explainers.baselines import REFERENCES
+from heatproof.explainers.gradient import slices
 from heatproof.features.segments import COLUMNS
 from heatproof.models import Model
 from heatproof.models.loaders.sklearn import SklearnNetwork
@@ -189,16 +196,18 @@ class ShapObject(Explainer):
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
         """Maps (B, F) for the classes `target` (B,)."""
         network: Any = model.module
+        is_binary = has_two_classes(model)
         maps = []
-        for position, sample in enumerate(batch.ids):
-            x = batch.x[position : position + 1]
+        # One row at a time where random numbers are drawn, so that they depend on the row alone.
+        for part in slices(len(batch), 1 if self.stochastic else len(batch)):
+            ids = batch.ids[part]
             with (
-                foreign_errors(self._label, (sample,)),
-                seeded(library_seed(seed, sample), model.device),
+                foreign_errors(self._label, ids),
+                seeded(library_seed(seed, ids[0]), model.device),
             ):
-                values = self.explainer.value(network.rows(x)).values
-            values = np.asarray(values)[0]
-            maps.append(_of_target(values, int(target[position]), network.estimator))
+                values = np.asarray(self.explainer.value(network.rows(batch.x[part])).values)
+            for row, explained in zip(values, target[part].tolist(), strict=True):
+                maps.append(_of_target(row, explained, is_binary))
         rows = torch.from_numpy(np.stack(maps)).to(batch.x.device, torch.float32)
         owners = batch.aux.get(COLUMNS)
         return rows if owners is None else rows.gather(1, owners.to(rows.device))
@@ -213,12 +222,11 @@ _DETERMINISTIC = (
 )
 
 
-def _of_target(values: Any, target: int, estimator: Any) -> Any:
+def _of_target(values: Any, target: int, is_binary: bool) -> Any:
     """Return the values (F,) of the explained class, of values (F,) or (F, classes)."""
     if values.ndim == 2:
         return values[:, min(target, values.shape[1] - 1)]
-    # One output of two classes is of the second class.
-    is_binary = len(getattr(estimator, "classes_", ())) == 2
+    # Boosted trees of two classes have one output, the log-odds of the second class.
     return -values if is_binary and target == 0 else values
 
 
@@ -226,7 +234,8 @@ def _tree(shap: Any, network: Any, inputs: Tensor, target: int) -> Any:
     """Return values (1, F) of one sample's class."""
     estimator = network.estimator
     values = np.asarray(shap.TreeExplainer(estimator).shap_values(inputs.cpu().numpy()))
-    return np.stack([_of_target(row, target, estimator) for row in values])
+    is_binary = len(getattr(estimator, "classes_", ())) == 2
+    return np.stack([_of_target(row, target, is_binary) for row in values])
 
 
 def _partition(
