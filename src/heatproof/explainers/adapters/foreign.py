@@ -19,7 +19,6 @@ from heatproof.errors import UserError, unknown
 from heatproof.models import Model
 from heatproof.models.tasks import Binary
 
-
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Types of values that a manifest can store as they are."""
 
