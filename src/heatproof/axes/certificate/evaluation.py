@@ -109,7 +109,6 @@ _CERTIFY_SETTINGS = (
     "threshold",
     "simultaneous",
     "agreement",
-    "fill",
 )
 Anchor = Literal["explanation", "full"]
 """Whose prediction is to stay: that on the explanation alone, or that on the whole input."""
@@ -388,6 +387,7 @@ class Certificate(Evaluation):
         """
         radii = listed(self.radii)
         settings: dict[str, Any] = {name: getattr(self, name) for name in _CERTIFY_SETTINGS}
+        settings["fill"] = self.fill_or_zero
 
         def certify_batch(batch: Batch, mask_and_class: Tensor) -> Tensor:
             """Return the certificates (S, R, 8) of some explanations, with the class in the last column of their masks."""

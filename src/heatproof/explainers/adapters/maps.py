@@ -302,7 +302,7 @@ def _stacked(source: Any) -> NDArray[Any]:
 
 def _is_explanation(source: Any) -> bool:
     """Whether something is an `Explanation` of SHAP, which is not imported for it."""
-    return type(source).__name__ == "Explanation" and hasattr(source, "base_values")
+    return type(source).__name__ == "Explanation" and hasattr(source, "values")
 
 
 def _array(values: Any) -> NDArray[Any]:
