@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from heatproof.lazy import LazyRegistry
 
 T = TypeVar("T")
+_LONGEST_VALUE = 80
+"""The most characters of a value that an error shows."""
 CONTROL_CHARACTERS = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]"
 )
@@ -290,7 +292,7 @@ def resolve(
         )
     if not isinstance(spec, Mapping):
         if not fits(spec):
-            raise BadParameter(f"{what}s are given by name or as objects, got {spec!r}")
+            raise BadParameter(f"{what}s are given by name or as objects, got {_short(spec)}")
         return spec
 
     if len(spec) != 1:
@@ -307,6 +309,12 @@ def resolve(
         )
     with inside(name):
         return make(kind, name, values or {})
+
+
+def _short(value: Any) -> str:
+    """Return a value as text of one line, cut where it is long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
 
 
 def _example(kind: Any) -> str:

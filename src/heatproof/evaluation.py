@@ -285,6 +285,13 @@ class Evaluation:
         """
         return self
 
+    def with_background(self, mean: Tensor, of: str) -> Self:
+        """Return a copy that removes features as a study's background does: `mean` is its mean sample (…), `of` names it.
+
+        The plan calls it after `configured_for`.
+        """
+        return self
+
     def notes(self, model: Model) -> list[str]:
         """Return what it cannot measure on this model as it is configured, known before any pass."""
         return []

@@ -209,6 +209,7 @@ class Explainer:
     control             whether the method ignores the model and is there for comparison
     needs_model         whether it can do nothing without a model; stored maps and edges need none
     requires            what it needs of a model: "gradients", "layers" or "class probabilities"
+    whole_features      whether every position of a feature has the value of the whole feature
     hooks_into_network  whether only a pass can tell that the network lacks a layer or a function that it looks for
     undefined_on        kind of data -> why the method is undefined there
     cost                what one map costs, in words
@@ -229,6 +230,7 @@ class Explainer:
     control: ClassVar[bool] = False
     needs_model: ClassVar[bool] = True
     requires: ClassVar[tuple[Requirement, ...]] = ()
+    whole_features: ClassVar[bool] = False
     hooks_into_network: ClassVar[bool] = False
     undefined_on: ClassVar[Mapping[str, str]] = {}
     cost: ClassVar[str] = ""
@@ -525,7 +527,7 @@ def name_of(item: Any) -> str:
 def label_of(item: Any, hide: Callable[[str], bool] = lambda name: False) -> str:
     """Return a short unique name: the registered one plus every parameter that differs from its default.
 
-    Parameters for which `hide(name)` is true are left out.
+    Parameters for which `hide(name)` is true are left out, and so are fields with `repr=False`.
 
     >>> from heatproof.explainers import IntegratedGradients
     >>> label_of(IntegratedGradients()), label_of(IntegratedGradients(steps=20))
@@ -537,6 +539,8 @@ def label_of(item: Any, hide: Callable[[str], bool] = lambda name: False) -> str
     changed = []
     for parameter in fields(item):
         value = getattr(item, parameter.name)
+        if not parameter.repr:
+            continue
         default = parameter.default
         if callable(parameter.default_factory):
             default = parameter.default_factory()

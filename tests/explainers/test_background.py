@@ -26,6 +26,7 @@ from heatproof.explainers import (
 from heatproof.explainers.background import background
 from heatproof.features import Pixels, Tokens, Windows
 from heatproof.removal import DatasetMean, OwnBaseline
+from heatproof.runs.study.file import read_study
 from heatproof.types import label_of, parameters
 
 COLUMNS = 5
@@ -216,4 +217,100 @@ def test_a_study_of_a_table_takes_its_references_and_says_so(tmp_path: Any) -> N
         batch.x[0], int(target), references, torch.full((len(ids),), 1 / len(ids)).double()
     )
     assert torch.allclose(kernel(MODEL, batch, target, 0)[0].double(), expected, atol=1e-4)
-    assert parameters(kernel)["background"].startswith("Background(a tensor of shape 9×5")
+    assert parameters(kernel)["background"].startswith("a tensor of shape 9×5")
+
+
+def test_the_background_of_a_study_is_that_of_explainers_and_imputers() -> None:
+    x, train = rows(12, 4), rows(30, 5)
+    explainers = {
+        "shap": KernelShap(),
+        "two": KernelShap(background=2),
+        "paths": IntegratedGradients(),
+    }
+    run = heatproof.evaluate(MODEL, x, explainers, ["faithfulness"], background=train)
+    settings = run.manifest.study.explainers
+    assert "30×5" in settings["shap"].background and "30×5" in settings["paths"].background
+    assert "2 rows" in settings["two"].background
+
+    named = heatproof.Faithfulness(imputers={"dataset_mean": {"mean": train}})
+    expected = heatproof.evaluate(MODEL, x, explainers, [named], background=train).table()
+    road = run.table().query("measure == 'road'").value
+    assert road.to_numpy() == pytest.approx(
+        expected.query("measure == 'road'").value.to_numpy(), abs=1e-5
+    )
+
+
+def test_certificates_of_tables_fill_in_the_mean_of_the_background_of_a_study() -> None:
+    x, train = rows(6, 4), rows(30, 5)
+    mean = tuple(train.double().mean(0).tolist())
+
+    def rates(evaluation: Any, **options: Any) -> Any:
+        table = heatproof.evaluate(MODEL, x, ["saliency"], [evaluation], **options).table()
+        return table.query("measure == 'rate'").value.to_numpy()
+
+    by_study = rates(heatproof.Certificate(radii=(1,)), background=train)
+    assert by_study == pytest.approx(rates(heatproof.Certificate(radii=(1,), fill=mean)))
+    zero = heatproof.Certificate(radii=(1,), fill="zero")
+    assert rates(zero, background=train) == pytest.approx(rates(heatproof.Certificate(radii=(1,))))
+
+
+def test_an_explicit_zero_is_zero_on_a_table() -> None:
+    linear = Model(nn.Linear(COLUMNS, 2))
+    for explainer in (
+        FeatureAblation(fill="zero"),
+        Occlusion(window=1, stride=1, fill=0),
+        IntegratedGradients(baseline=0),
+    ):
+        maps = heatproof.explain(linear, X, explainer, target=1, background=BACKGROUND)
+        weights = linear.module.weight[1].detach()
+        assert np.allclose(maps, X * weights, atol=1e-4)
+
+
+def test_a_study_file_names_the_background_of_the_study(tmp_path: Any) -> None:
+    np.savez(tmp_path / "train.npz", x=BACKGROUND.numpy())
+    np.savez(tmp_path / "test.npz", x=rows(12, 4).numpy())
+    (tmp_path / "nets.py").write_text(
+        "import torch\n\n\ndef make():\n    torch.manual_seed(0)\n    return torch.nn.Linear(5, 3)\n"
+    )
+    study = "model: python:nets.py:make\ndata: test.npz\nexplainers: [kernel_shap]\nevaluations: [faithfulness]\n"
+    for text, name in (
+        ("{source: train.npz, limit: 4}", "4 rows of train"),
+        ("3", "3 rows of test"),
+        ("{kmeans: 2}", "2 k-means centres"),
+    ):
+        (tmp_path / "study.yaml").write_text(f"{study}background: {text}\n")
+        plan = read_study(tmp_path / "study.yaml", allow_code=True).plan(allow_code=True)
+        (configured,) = plan.configured.values()
+        assert name in str(configured.explainers["kernel_shap"].background)
+    (tmp_path / "study.yaml").write_text(f"{study}background: trian.npz\n")
+    with pytest.raises(UserError, match=r"(?s)line 5.*trian.npz"):
+        read_study(tmp_path / "study.yaml", allow_code=True)
+
+
+def test_a_background_of_a_frame_has_the_columns_of_the_data() -> None:
+    pd = pytest.importorskip("pandas")
+    data = pd.DataFrame({"age": [31.0, 54, 47], "job": ["cook", "pilot", "cook"]})
+
+    def says(frame: Any) -> np.ndarray:
+        return np.asarray(frame.age / 10 + (frame.job == "clerk") * 2 + (frame.job == "pilot"))
+
+    train = pd.DataFrame(
+        {"job": ["clerk", "cook"], "age": [20.0, 40.0]}
+    )  # a job that the data lack
+    maps = heatproof.explain(
+        heatproof.from_sklearn(says, task="regression"), data, "kernel_shap", background=train
+    )
+    expected = np.stack([data.age / 10 - 3, (data.job == "pilot") - 1.0], 1)
+    assert np.allclose(maps, expected, atol=1e-5)
+    with pytest.raises(UserError, match=r"lacks the column 'job'.*'jobs'"):
+        heatproof.explain(
+            heatproof.from_sklearn(says, task="regression"),
+            data,
+            "kernel_shap",
+            background=train.rename(columns={"job": "jobs"}),
+        )
+    opened = heatproof.open_data(data)  # whose categories are those of its own rows
+    with pytest.raises(UserError, match="job"):
+        heatproof.explain(
+            heatproof.from_sklearn(says, task="regression"), opened, "kernel_shap", background=train
+        )

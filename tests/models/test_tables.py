@@ -63,7 +63,7 @@ def test_a_pipeline_reads_the_rows_of_a_frame_exactly(last: Any) -> None:
     probabilities = model.logits(model.inputs(batch)).double().softmax(1)
     np.testing.assert_allclose(probabilities, fitted.predict_proba(frame), atol=1e-6)
     assert model.classes == ("fails", "pays")
-    rows = model.module._rows(batch.x)  # type: ignore[operator]
+    rows = model.module.rows(batch.x)  # type: ignore[operator]
     pd.testing.assert_frame_equal(rows, frame[list(fitted.feature_names_in_)])
     assert pickle.loads(pickle.dumps(model)).fingerprint == model.fingerprint
     assert model.fingerprint != load_model(fitted).fingerprint  # it depends on the order of columns

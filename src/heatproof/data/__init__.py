@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from heatproof.data import images, sources
 from heatproof.data.arrays import as_tensor, open_arrays, open_dataset
@@ -103,6 +103,7 @@ def open_data(
     >>> sets.shape, sets.load([1]).batch.aux["mask"].tolist()
     ((5, 3), [[True, True, False, False, False]])
     """
+    source, label = _unwrapped(source, label)
     given = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     options = {
         "size": size,
@@ -157,6 +158,35 @@ def open_data(
     if sample is not None:
         return _random_part(data, as_subset(sample), limit)
     return data if limit is None else data.limit(limit)
+
+
+def _unwrapped(source: Any, label: str | None) -> tuple[Any, str | None]:
+    """Return the data set of a loader, or a frame with the column of its labels; anything else as it is."""
+    if isinstance(source, DataLoader):
+        source = _dataset_of(source)
+    if isinstance(source, tuple) and len(source) == 2 and is_frame(source[0]):
+        return _with_label_column(*source)
+    return source, label
+
+
+def _dataset_of(loader: DataLoader[Any]) -> Any:
+    """Return the Dataset of a DataLoader, whose samples are read one by one; refuse one that changes them in batches."""
+    if isinstance(loader.dataset, IterableDataset) or loader.collate_fn is not default_collate:
+        raise UserError(
+            "a DataLoader is read by its Dataset, which must have __getitem__, and without a collate_fn of its own; "
+            "give the samples as a tensor or a Dataset"
+        )
+    return loader.dataset
+
+
+def _with_label_column(frame: Any, labels: Any) -> tuple[Any, str]:
+    """Return a frame with the labels as a column of their own, and the name of the column."""
+    if len(labels) != len(frame):
+        raise UserError(f"the DataFrame has {len(frame)} rows but {len(labels)} labels")
+    name = "label"
+    while name in frame.columns:
+        name += "_"
+    return frame.assign(**{name: np.asarray(labels)}), name
 
 
 def _random_part(data: Data, subset: Subset, limit: int | None) -> Data:

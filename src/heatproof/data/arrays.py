@@ -127,6 +127,11 @@ def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return x.reshape(len(x), *shape)
 
 
+def numbered_channels(values: Sequence[float]) -> Tensor:
+    """Return one number per channel as (C, 1, 1) float64, to go with pictures (…, C, H, W)."""
+    return torch.as_tensor(list(values), dtype=torch.float64)[:, None, None]
+
+
 def _prepared(x: Tensor, what: str, how: How) -> Tensor:
     """Return pictures in [0, 1] and of the size in `how`, other samples as float32.
 
@@ -236,6 +241,8 @@ def _item(dataset: Any, how: How, position: int) -> Sample:
         label = whole_label(label, f"the label of {what}")
     if isinstance(value, Image.Image):
         return Sample(images.decode(value, how.pictures, how.resize), label)
+    if isinstance(value, list):  # as `datasets` gives arrays by default
+        value = _array_of(value)
     if not isinstance(value, Tensor | np.ndarray):
         raise UserError(
             f"{what} holds {type(value).__name__}; a tensor, an array or a Pillow image was expected"
@@ -247,10 +254,26 @@ def _item(dataset: Any, how: How, position: int) -> Sample:
     return Sample(_prepared(x, what, how)[0], label)
 
 
+def _array_of(values: list[Any]) -> Any:
+    """Return nested lists of numbers as an array; anything else as it is."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # of several lengths
+        return values
+    is_rounded = array.dtype == np.float64
+    return (
+        array.astype(np.float32) if is_rounded else array if array.dtype.kind in "biuf" else values
+    )
+
+
 def _x_and_label(item: Any, what: str) -> tuple[Any, Any]:
     """Return input and label of an item that is a mapping, a pair, or an input alone."""
     if isinstance(item, Mapping):
-        inputs = [item[key] for key in ("image", "img", "x", "pixel_values") if key in item]
+        inputs = [
+            item[key]
+            for key in ("image", "img", "x", "pixel_values", "input_values")
+            if key in item
+        ]
         labels = [item[key] for key in ("label", "labels") if key in item]
         if not inputs:
             raise UserError(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from heatproof.data.arrays import open_items
 from heatproof.data.choices import NO_LABEL, Choice, ranked
 from heatproof.data.dataset import Data, Sample
-from heatproof.errors import UserError, unknown
+from heatproof.errors import UserError, nearest, unknown
 from heatproof.features.segments import COLUMNS
 
 Array = NDArray[Any]
@@ -107,7 +107,7 @@ class CategoryColumn:
 
     def encoded(self, column: Any) -> Array:
         """Return a column of a frame as 0 and 1 (n, categories), NaN in gaps."""
-        codes = column.astype("category").cat.codes.to_numpy()
+        codes = self.categories.get_indexer(column.astype(object))
         one_hot = np.eye(len(self.categories), dtype=np.float32)[codes]
         one_hot[codes < 0] = np.nan
         return np.asarray(one_hot)
@@ -207,13 +207,56 @@ class FrameColumns:
         return FrameColumns(tuple(column.merged(same) for column, same in pairs))
 
 
-def open_frame(frame: Any, choice: Choice) -> Data:
+def with_values_of(data: Data, source: Any, others: Sequence[Any]) -> Data:
+    """Return the data of a frame whose categories are also those of other frames, such as the rows of a background.
+
+    `source` is the frame or the pair of frame and labels that was opened. Of data that were opened before, the
+    categories stay, and only numbers that float32 rounds are added.
+    """
+    if data.frame is None or not others:
+        return data
+    frame = source[0] if isinstance(source, tuple) else source
+    if not is_frame(frame):
+        frame = None
+    names = data.frame.names
+    same_columns = [columns_of(other, names)[list(names)] for other in others]
+    if frame is None or not data.frame.has_categories:
+        columns = data.frame
+        for other in same_columns:
+            columns = columns.merged(FrameColumns.of(other))
+        return replace(data, frame=columns)
+    widened = open_frame(frame, Choice(), same_columns)
+    titles = ", ".join(widened.columns or ())
+    return replace(
+        widened,
+        name=data.name,
+        labels=data.labels,
+        class_names=data.class_names,
+        prepared={**data.prepared, "columns": titles},
+    )
+
+
+def columns_of(frame: Any, names: Sequence[str]) -> Any:
+    """Return a frame of a background with its columns named by text; raise if it lacks one of `names`."""
+    frame = frame.rename(columns=str)
+    for name in names:
+        if name not in frame.columns:
+            close = nearest(name, frame.columns, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise UserError(f"the background lacks the column {name!r} of the data{hint}")
+    return frame
+
+
+def open_frame(frame: Any, choice: Choice, others: Sequence[Any] = ()) -> Data:
     """Open rows (F,) of a DataFrame without the columns that are chosen as label and groups; ids are its index.
 
     Columns of numbers stay one, those of words or categories become one for each category, in sorted order and named
     `colour=red`; `aux["_columns"]` says which column of the frame each belongs to, so that they are one feature. A row
     with a gap is recorded as an error. A label that is no whole number is what a regression predicts, and no class.
+    The categories of `others`, frames with the same columns, are categories of this one too.
     """
+    import pandas as pd
+
     frame = frame.rename(columns=str)
     label = None if choice.label == NO_LABEL else choice.label
     not_inputs = [name for name in (label, choice.groups) if name is not None]
@@ -223,7 +266,7 @@ def open_frame(frame: Any, choice: Choice) -> Data:
     if not frame.columns.is_unique:
         raise unknown("column of the DataFrame", "twice the same", frame.columns)
     inputs = frame.drop(columns=not_inputs)
-    columns = FrameColumns.of(inputs)
+    columns = FrameColumns.of(pd.concat([inputs, *others]) if others else inputs)
     titles = columns.titles
     rows = torch.from_numpy(columns.encoded(inputs))
     items = [_row_or_gap(row, titles) for row in rows]
@@ -234,7 +277,7 @@ def open_frame(frame: Any, choice: Choice) -> Data:
         items,
         partial(_sample, aux=aux),
         prepared=f"columns {list(titles)}",
-        ids=_ids(frame.index),
+        ids=ids_of_index(frame.index),
         shape=(len(titles),),
         labels=labels,
         class_names=class_names,
@@ -254,7 +297,7 @@ def _row_or_gap(row: torch.Tensor, titles: Sequence[str]) -> tuple[torch.Tensor]
     return ValueError(f"no value in {titles[int(gaps[0])]}") if len(gaps) else (row,)
 
 
-def _ids(index: Any) -> list[str] | None:
+def ids_of_index(index: Any) -> list[str] | None:
     """Return the entries of an index as ids; None where it counts from 0, or repeats itself."""
     counts_from_0 = index.dtype.kind == "i" and index.equals(type(index)(range(len(index))))
     if index.dtype.kind == "i" and (counts_from_0 or not index.is_unique):

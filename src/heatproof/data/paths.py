@@ -134,8 +134,8 @@ def _open_folder(path: Path, how: How, texts: Texts, choice: Choice) -> Data:
     return _open_picture_folder(path, files, how, choice)
 
 
-def _open_picture_folder(path: Path, files: list[Path], how: How, choice: Choice) -> Data:
-    """Open a folder in the layout of a published data set, of tar shards or idx files, or of plain pictures."""
+def _open_published(path: Path, how: How, choice: Choice) -> Data | None:
+    """Open a folder in the layout of MIT-BIH, STL-10 or Food-101; None for any other."""
     if is_mitbih(path):
         only_choices(str(path), choice, "split", "label")
         return open_mitbih(path, choice, how.shape)
@@ -143,6 +143,18 @@ def _open_picture_folder(path: Path, files: list[Path], how: How, choice: Choice
         if folder.is_dir() and is_stl10(folder):
             only_choices(str(path), choice, "split")
             return open_stl10(folder, how, choice)
+    lists = food101_lists(path)
+    if lists:
+        only_choices(str(path), choice, "split")
+        return open_food101(path, lists, how, choice.split)
+    return None
+
+
+def _open_picture_folder(path: Path, files: list[Path], how: How, choice: Choice) -> Data:
+    """Open a folder in the layout of a published data set, of tar shards or idx files, or of plain pictures."""
+    published = _open_published(path, how, choice)
+    if published is not None:
+        return published
     cifar = []
     for folder in (path, *sorted(path.glob("cifar-*"))):
         layout = cifar_layout(folder) if folder.is_dir() else None
@@ -154,10 +166,6 @@ def _open_picture_folder(path: Path, files: list[Path], how: How, choice: Choice
         )
     if cifar:
         return open_cifar(*cifar[0], how, choice)
-    lists = food101_lists(path)
-    if lists:
-        only_choices(str(path), choice, "split")
-        return open_food101(path, lists, how, choice.split)
     annotations = coco_annotations(path)
     if annotations:
         return open_coco(path, annotations, how, choice)

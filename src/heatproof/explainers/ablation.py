@@ -59,7 +59,7 @@ class FeatureAblation(OverFeatures):
     cost = "1 pass per feature"
 
     features: GroupingField = Pixels()
-    fill: FillField = "zero"
+    fill: FillField | None = None
     readout: Readout = "logit"
     background: BackgroundField = None
 

@@ -8,7 +8,7 @@ path from a baseline have the mean of their maps over all rows as baselines, whi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,12 +16,13 @@ import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 
-from heatproof.data.frames import is_frame
+from heatproof.data.frames import FrameColumns, columns_of, is_frame
 from heatproof.errors import UserError
 from heatproof.explainers.baselines import REFERENCES, TENSOR, in_shape_of, rows_of_tensor
 from heatproof.explainers.examples.training_set import Examples, examples, open_examples
 from heatproof.features import Hiding
 from heatproof.features.fill import Fill, filled
+from heatproof.features.segments import COLUMNS
 from heatproof.kinds import TABLE, DataKind
 from heatproof.models import Model
 from heatproof.types import Batch, name_of
@@ -41,14 +42,22 @@ class Background:
     The text form names them in words and is stored in the manifest.
 
     >>> Background(Examples(Batch(("a", "b"), torch.zeros(2, 3)), name="X_train"))
-    Background(2 rows of X_train, ...)
+    2 rows of X_train (...)
     """
 
     def __init__(
-        self, rows: Examples, weights: Tensor | None = None, description: str = ""
+        self,
+        rows: Examples,
+        weights: Tensor | None = None,
+        description: str = "",
+        frame: Any = None,
+        clusters: int | None = None,
     ) -> None:
+        """`frame` has the rows as a DataFrame, which a study encodes as it does its data; `clusters` are of k-means."""
         n = len(rows)
         self.rows = rows
+        self.frame = frame
+        self.clusters = clusters
         self.weights = torch.full((n,), 1 / n) if weights is None else weights / weights.sum()
         self.weights = self.weights.double()
         self.description = description or f"{n} {'row' if n == 1 else 'rows'} of {rows.name}"
@@ -77,6 +86,26 @@ class Background:
         values = model.inputs(rows.batch.to(model.device)).detach()
         return values, weights.to(values.device)
 
+    def in_columns(self, columns: FrameColumns | None) -> Background:
+        """Return the background with the rows of its frame in the columns of the data, which know their categories."""
+        if self.frame is None or columns is None:
+            return self
+        frame = columns_of(self.frame, columns.names)
+        values = torch.from_numpy(columns.encoded(frame))
+        for name, is_gap in zip(columns.titles, values.isnan().any(0).tolist(), strict=True):
+            if is_gap:
+                raise UserError(
+                    f"the background has a gap or a category that the data lack in {name.partition('=')[0]!r}; make it "
+                    "a category with all its values: frame[column].astype(pandas.CategoricalDtype([...]))"
+                )
+        aux = {COLUMNS: torch.tensor(columns.owners).expand(len(values), -1)}
+        ids = tuple(map(str, range(len(values))))
+        batch = Batch(ids, values, aux if columns.has_categories else {})
+        rows = Examples(batch, name=self.rows.name)
+        if self.clusters is not None:
+            return kmeans(rows, self.clusters)
+        return Background(rows, self.weights, self.description)
+
     def mean(self) -> Tensor:
         """Return the mean sample (…) in the data's own units."""
         x = self.rows.batch.x.double()
@@ -97,7 +126,7 @@ class Background:
         return hash(self.rows)
 
     def __repr__(self) -> str:
-        return f"Background({self}, {self.rows.name_digest[:8]})"
+        return f"{self} ({self.rows.name_digest[:8]})"
 
     def __str__(self) -> str:
         return self.description
@@ -125,7 +154,7 @@ def background(value: Any, *, folder: str | Path | None = None, allow_code: bool
     Relative paths are relative to `folder`; names that run code need `allow_code`.
 
     >>> background(50), background({"kmeans": 10}), background(torch.zeros(2, 3))
-    (StudyRows(count=50, kmeans=None), StudyRows(count=None, kmeans=10), Background(a tensor of shape 2×3, ...))
+    (StudyRows(count=50, kmeans=None), StudyRows(count=None, kmeans=10), a tensor of shape 2×3 (...))
     """
     if value is None or isinstance(value, Background | StudyRows):
         return value
@@ -138,15 +167,18 @@ def background(value: Any, *, folder: str | Path | None = None, allow_code: bool
         source = {key: item for key, item in value.items() if key != "kmeans"}
         if not source:
             return StudyRows(kmeans=clusters)
-        rows = _rows(source.get("rows", source), folder, allow_code)
-        return kmeans(rows, clusters)
+        given = source.get("rows", source)
+        centres = kmeans(_rows(given, folder, allow_code), clusters)
+        if is_frame(given):
+            centres.frame, centres.clusters = given, clusters
+        return centres
     rows = _rows(value, folder, allow_code)
     if not isinstance(rows, Examples):
         raise UserError(f"a background is {_FORMS}; got {value!r}")
     if rows.name == TENSOR:  # which may be a single sample without a batch axis
         shape = "×".join(map(str, rows.batch.x.shape))
         return Background(rows, description=f"a tensor of shape {shape}")
-    return Background(rows)
+    return Background(rows, frame=value if is_frame(value) else None)
 
 
 def _field(value: Any) -> Any:
@@ -208,48 +240,80 @@ def loaded(name: str, value: Background | StudyRows | None) -> Background | None
     return value
 
 
-def with_default_background(explainer: Any, kind: DataKind) -> Any:
-    """Return a copy whose background are the study's references, on tables and where nothing else was chosen.
+def with_default_background(
+    explainer: Any, kind: DataKind, of_study: Background | StudyRows | None = None
+) -> Any:
+    """Return a copy with the background of the study where none, and no fill or baseline, was chosen.
 
-    Zero, the default elsewhere, is a value like any other in the column of a table.
+    On tables that is by default the study's references, because zero, the default elsewhere, is a value like any other
+    in the column of a table.
 
     >>> from heatproof.explainers import KernelShap
     >>> with_default_background(KernelShap(), TABLE).background
     StudyRows(count=None, kmeans=None)
     """
-    if kind is not TABLE or not is_dataclass(explainer) or isinstance(explainer, type):
+    if kind is TABLE and of_study is None:
+        of_study = StudyRows()
+    if of_study is None or not is_dataclass(explainer) or isinstance(explainer, type):
         return explainer
     changes: dict[str, Any] = {}
     inner = getattr(explainer, "of", None)
     if is_dataclass(inner):
-        changes["of"] = with_default_background(inner, kind)
-    if getattr(explainer, "background", "none") is None:
-        class_defaults = {field.name: field.default for field in fields(explainer)}
-        constant = "fill" if "fill" in class_defaults else "baseline"
-        is_zero_by_default = class_defaults[constant] in ("zero", 0.0)
-        if is_zero_by_default and getattr(explainer, constant) == class_defaults[constant]:
-            changes["background"] = StudyRows()
+        changes["of"] = with_default_background(inner, kind, of_study)
+    constant = getattr(explainer, "fill", getattr(explainer, "baseline", None))
+    has_choice = constant is not None
+    if isinstance(constant, str) and constant == REFERENCES:
+        has_choice = of_study == StudyRows()  # which are the references already
+    hides_tokens = isinstance(getattr(explainer, "features", None), Hiding)
+    if getattr(explainer, "background", "none") is None and not has_choice and not hides_tokens:
+        changes["background"] = of_study
     return replace(explainer, **changes) if changes else explainer
 
 
-def with_study_rows(explainer: Any, load: Callable[[int | None], Examples]) -> Any:
-    """Return a copy with the rows of the study's data as its background, where it asks for these.
+def backgrounds_in(item: Any) -> list[Background | StudyRows]:
+    """Return every background among the parameters of an explainer, and of the explainer inside it."""
+    if isinstance(item, Background | StudyRows):
+        return [item]
+    if not is_dataclass(item) or isinstance(item, type):
+        return []
+    names = ("of", "background", "fill", "baseline")
+    return [
+        background for name in names for background in backgrounds_in(getattr(item, name, None))
+    ]
 
-    `load(count)` gives `count` rows, or the reference samples if that is None.
+
+def with_rows(
+    explainer: Any, load: Callable[[int | None], Examples], columns: FrameColumns | None
+) -> Any:
+    """Return a copy whose backgrounds are rows like those of the study's data.
+
+    `load(count)` gives `count` rows of the data, or the reference samples if that is None; `columns` are those of the
+    data if they are a frame.
     """
     if not is_dataclass(explainer) or isinstance(explainer, type):
         return explainer
     changes: dict[str, Any] = {}
     inner = getattr(explainer, "of", None)
     if is_dataclass(inner):
-        changes["of"] = with_study_rows(inner, load)
-    rows = getattr(explainer, "background", None)
-    if isinstance(rows, StudyRows):
-        if rows.kmeans is None:
-            changes["background"] = Background(load(rows.count))
-        else:
-            changes["background"] = kmeans(load(_ROWS_TO_CLUSTER), rows.kmeans)
+        changes["of"] = with_rows(inner, load, columns)
+    for name in ("background", "fill", "baseline"):
+        value = getattr(explainer, name, None)
+        if isinstance(value, Background | StudyRows):
+            changes[name] = loaded_rows(value, load, columns)
     return replace(explainer, **changes) if changes else explainer
+
+
+def loaded_rows(
+    value: Background | StudyRows,
+    load: Callable[[int | None], Examples],
+    columns: FrameColumns | None,
+) -> Background:
+    """Return the background that a study uses; see `with_rows`."""
+    if isinstance(value, Background):
+        return value.in_columns(columns)
+    if value.kmeans is not None:
+        return kmeans(load(_ROWS_TO_CLUSTER), value.kmeans)
+    return Background(load(value.count))
 
 
 @dataclass(frozen=True)
@@ -298,7 +362,8 @@ def fills_of(explainer: Any, model: Model, batch: Batch, inputs: Tensor, segment
         return background_fills(explainer.name, rows, model, batch)
     if isinstance(explainer.features, Hiding):
         return Fills(inputs)
-    return Fills(filled(explainer.fill, model, batch, inputs, segments))
+    fill: Fill = "zero" if explainer.fill is None else explainer.fill
+    return Fills(filled(fill, model, batch, inputs, segments))
 
 
 def background_of(explainer: Any) -> Background | None:

@@ -97,7 +97,7 @@ class FromBaseline(Explainer):
     @property
     def draws_baselines(self) -> bool:
         """Whether baselines are drawn anew for each sample: noise, or samples of a pool of several."""
-        if self.background is not None or isinstance(self.baseline, float):
+        if self.background is not None or self.baseline is None or isinstance(self.baseline, float):
             return False
         return not (isinstance(self.baseline, Examples) and len(self.baseline) == 1)
 
@@ -109,7 +109,8 @@ class FromBaseline(Explainer):
         if background is None and isinstance(self.baseline, Examples):
             background = Background(self.baseline)
         if background is None:
-            return [(normalised(model, batch).new_tensor(self.baseline), 1.0)]
+            value = 0.0 if self.baseline is None else self.baseline
+            return [(normalised(model, batch).new_tensor(value), 1.0)]
         values, weights = background.values(self.name, model, batch)
         return list(zip(values, weights.tolist(), strict=True))
 
@@ -248,7 +249,7 @@ class IntegratedGradients(FromBaseline):
     cost = "`steps` passes and their gradients"
 
     steps: Annotated[int, Field(ge=1)] = 50
-    baseline: Baseline = 0.0
+    baseline: Baseline | None = None
     method: Quadrature = "gausslegendre"
     error: RequestedError = None
     background: BackgroundField = None
@@ -272,6 +273,7 @@ class IntegratedGradients(FromBaseline):
         target = target.to(inputs.device)
         baselines = self.fixed_baselines(model, batch)
         if baselines is None:
+            assert self.baseline is not None  # one that is drawn was chosen
             pick: Any = starting_points(self.name, self.baseline, model, batch, seed)
             all_rows = torch.arange(len(inputs), device=inputs.device)
             drawn = pick(all_rows, torch.zeros_like(all_rows)).to(inputs)
@@ -328,7 +330,7 @@ class GradientShap(FromBaseline):
 
     samples: Annotated[int, Field(ge=1)] = 5
     sigma: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    baseline: Baseline = 0.0
+    baseline: Baseline | None = None
     error: RequestedError = None
     background: BackgroundField = None
 
@@ -342,7 +344,8 @@ class GradientShap(FromBaseline):
         background = loaded(self.name, self.background)
         start: Pick | float
         if background is None:
-            start = starting_points(self.name, self.baseline, model, batch, seed)
+            baseline = 0.0 if self.baseline is None else self.baseline
+            start = starting_points(self.name, baseline, model, batch, seed)
         else:
             values, weights = background.values(self.name, model, batch)
             start = pool_draws(self.name, batch, values, seed, weights)

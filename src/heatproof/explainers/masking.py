@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field
@@ -23,6 +24,8 @@ from heatproof.explainers.requested_error import RequestedError, explain_to_erro
 from heatproof.explainers.undefined import HAS_NO_ORDER, NEEDS_VECTORS, on
 from heatproof.features import spatial
 from heatproof.features.fill import is_set, origins
+from heatproof.features.segments import COLUMNS
+from heatproof.kinds import TABLE, kind_of
 from heatproof.models import Model
 from heatproof.types import Batch, Explainer, parameter_class
 
@@ -58,6 +61,7 @@ class Occlusion(Explainer):
     L, E), where the map has one value per token (B, L). They are filled with `fill`, a number after normalisation or a
     sample in the data's own units. With a `background`, f(x covered) is the mean over its rows in the window; in a study
     of tables these are the reference samples. Costs one pass per window, row and sample, and one for the sample itself.
+    The default windows of a table are single columns, where all columns of one category count as one.
 
     With `circular`, windows wrap around at the border. If the stride divides the length and the model is invariant
     under cyclic shifts by multiples of the stride, the maps then shift with the input.
@@ -71,15 +75,23 @@ class Occlusion(Explainer):
     """
 
     name: ClassVar[str] = "occlusion"
+    whole_features = True
     undefined_on = _OCCLUSION_UNDEFINED_ON
     cost = "1 pass per window"
 
     window: Sides = 16
     stride: Sides = 8
-    fill: NumberOrSample = 0.0
+    fill: NumberOrSample | None = None
     readout: Readout = "logit"
     circular: bool = False
     background: BackgroundField = None
+
+    def configured_for(self, model: Model, sample: Batch) -> Self:
+        """Return a copy with windows of one column on a table, where no others were chosen."""
+        is_default = (self.window, self.stride) == (Occlusion.window, Occlusion.stride)
+        if kind_of(model, sample) is not TABLE or not is_default:
+            return super().configured_for(model, sample)
+        return Explainer.configured_for(replace(self, window=1, stride=1), model, sample)
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise `UserError` where the windows do not fit or leave gaps; `shape` is that of a sample."""
@@ -109,7 +121,10 @@ class Occlusion(Explainer):
                 "occlusion covers numbers, and token ids are none: give Model(..., embedding=the layer's path), "
                 "or use feature_ablation with features=Tokens(...)"
             )
-        size = spatial(batch.x.shape)
+        columns = batch.aux.get(
+            COLUMNS
+        )  # of a table with categories, which column each value belongs to
+        size = spatial(batch.x.shape) if columns is None else (int(columns.max()) + 1,)
         axes = []
         windows_per_axis = _per_axis("window", self.window, size)
         strides = _per_axis("stride", self.stride, size)
@@ -120,7 +135,7 @@ class Occlusion(Explainer):
 
         rows = background_of(self)
         if rows is None:
-            constant: Any = self.fill
+            constant: Any = 0.0 if self.fill is None else self.fill
             fills = Fills(torch.full_like(inputs, constant))
         else:
             fills = background_fills(self.name, rows, model, batch)
@@ -135,6 +150,8 @@ class Occlusion(Explainer):
                 shape = [len(window), *[1] * len(axes)]
                 shape[dim + 1] = axis.shape[1]
                 inside = inside & axis[index_on_axis].reshape(shape)
+            if columns is not None:
+                inside = inside.gather(1, columns[sample].to(inside.device))
             is_covered = beside_channels(inside, inputs, batch)
             return torch.where(is_covered, fills.at(sample, fill), inputs[sample])
 
@@ -155,7 +172,10 @@ class Occlusion(Explainer):
         for axis in axes:
             totals = torch.tensordot(totals, axis.double(), ([1], [0]))
             overlaps = torch.tensordot(overlaps, axis.double(), ([1], [0]))
-        return spread_out(totals / overlaps, inputs, batch)
+        values = totals / overlaps
+        if columns is not None:
+            values = values.gather(1, columns.to(values.device))
+        return spread_out(values, inputs, batch)
 
 
 @parameter_class

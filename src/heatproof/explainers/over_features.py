@@ -13,6 +13,8 @@ from heatproof.types import Batch, Explainer
 class OverFeatures(Explainer):
     """An explainer with the field `features`, whose default is for images."""
 
+    whole_features = True
+
     features: Grouping
 
     def configured_for(self, model: Model, sample: Batch) -> Self:

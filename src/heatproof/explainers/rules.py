@@ -180,7 +180,7 @@ class DeepLift(FromBaseline):
     hooks_into_network = True
     cost = "2 passes and a gradient"
 
-    baseline: NumberOrSample = 0.0
+    baseline: NumberOrSample | None = None
     background: BackgroundField = None
 
     def fixed_baselines(self, model: Model, batch: Batch) -> list[tuple[Tensor, float]] | None:

@@ -71,7 +71,7 @@ class Lime(OverFeatures):
 
     samples: Annotated[int, Field(ge=2)] = 1000
     features: GroupingField = Superpixels()
-    fill: FillField = "zero"
+    fill: FillField | None = None
     alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     kernel_width: Annotated[float, Field(gt=0)] = 0.25
     readout: Readout = "probability"
@@ -132,7 +132,7 @@ class KernelShap(OverFeatures):
 
     samples: Annotated[int, Field(ge=2)] = 1000
     features: GroupingField = Patches()
-    fill: FillField = "zero"
+    fill: FillField | None = None
     readout: Readout = "logit"
     error: RequestedError = None
     background: BackgroundField = None

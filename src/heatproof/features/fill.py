@@ -18,7 +18,8 @@ from heatproof.types import Batch, name_of
 if TYPE_CHECKING:
     from heatproof.models import Model
 
-Fill = Literal["zero", "mean", "blur"] | Annotated[float, Field(allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Fill = Literal["zero", "mean", "blur"] | Finite | tuple[Finite, ...]
 
 
 def labelled_inputs(
@@ -49,7 +50,8 @@ def filled(fill: Fill, model: Model, batch: Batch, inputs: Tensor, segments: Ten
     """Return what replaces absent features, in the shape of the normalised inputs (B, …).
 
     "zero" is 0 after normalisation, "mean" the feature's own mean in each channel, "blur" the input blurred by a
-    Gaussian of a sixteenth of its length, and a number a value in the data's own units.
+    Gaussian of a sixteenth of its length, and a number a value in the data's own units, as are several numbers, one for
+    each column of a table.
 
     >>> from heatproof.models import Model
     >>> model, batch = Model(torch.nn.Flatten(), mean=0.5), Batch(("a",), torch.tensor([[1.0, 2.0]]))
@@ -62,6 +64,13 @@ def filled(fill: Fill, model: Model, batch: Batch, inputs: Tensor, segments: Ten
         return segment_means(inputs, segments)
     if fill == "blur":
         return blurred(inputs)
+    if isinstance(fill, tuple):
+        values = batch.x.new_tensor(fill)
+        if batch.x.shape[1:] != values.shape:
+            raise UserError(
+                f"fill has {len(fill)} numbers, one for each column, but samples have shape {tuple(batch.x.shape[1:])}"
+            )
+        return model.inputs(batch.with_x(values.expand_as(batch.x).clone()))
     if isinstance(fill, bool) or not isinstance(fill, int | float):
         raise unknown("fill", fill, ("zero", "mean", "blur", "a number"))
     if not math.isfinite(fill):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from heatproof.errors import UserError, nearest
 from heatproof.models.convolutions import quickly_differentiated
+from heatproof.models.graphs import as_padded_graphs
 from heatproof.models.guards import has_one_output, refuse_squashed
 from heatproof.models.network import (
     Channels,
@@ -64,6 +65,8 @@ class Model:
     _compiled: Any = None  # of models that never compile too
     tokenizer: Any = None
     """What makes token ids of texts for this model, where that is known."""
+    image_processor: Any = None
+    """What prepares pictures for this model, an image processor of transformers, where that is known."""
 
     def __init__(
         self,
@@ -105,7 +108,7 @@ class Model:
         lengths = {values.numel() for values in (self._mean, self._std) if values is not None} - {1}
         if len(lengths) > 1:
             raise UserError(f"mean and std disagree on the number of channels: {sorted(lengths)}")
-        self.module = frozen_copy(module)
+        self.module = frozen_copy(as_padded_graphs(module))
         quick_norms(self.module)
         refuse_squashed(self.module, self.name, self.task)
         self.precision: Precision = "float32"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import field
 from typing import Any, ClassVar
 
 import torch
@@ -54,7 +55,8 @@ class ReferenceMean:
     """Removed values become the mean of the study's reference samples at the same position: for the columns of a table.
 
     The references are a few samples of the data set, the same for every shard and method; they are drawn by seed and
-    id. Gaps among them are left out. Give `dataset_mean` the means of the training data where they are known.
+    id. Gaps among them are left out. The study's `background` is the reference instead where there is one: its `mean`
+    and its description `of` are then filled in.
 
     >>> from heatproof.features import Pixels
     >>> fill = ReferenceMean().bound(torch.tensor([[1.0, 5.0], [3.0, 7.0]]), Pixels())
@@ -63,9 +65,14 @@ class ReferenceMean:
     """
 
     name: ClassVar[str] = "reference_mean"
+    # Not shown in the names of conditions, which are the same with any background.
+    mean: tuple[float, ...] | None = field(default=None, repr=False)
+    of: str = field(default="", repr=False)
 
     def bound(self, reference: Tensor, features: Any) -> Filling:
-        """Return the imputer that fills with the mean of `reference` (R, …)."""
+        """Return the imputer that fills with the mean of the background, or else with that of `reference` (R, …)."""
+        if self.mean is not None:
+            return Filling(reference.new_tensor(self.mean))
         if not len(reference):
             raise UserError(
                 "reference_mean needs at least one reference sample; use dataset_mean or zero"
@@ -100,8 +107,8 @@ class OwnBaseline:
     """Removed values become those that an explainer itself measures against, so that mass and drop mean the same.
 
     That is the mean of its `background`, its `baseline`, or its `fill` where that is one value; what has none of these,
-    such as the product of input and gradient, measures against 0. Zero is that of the normalised input: the model's
-    mean colour.
+    such as the product of input and gradient, measures against the study's background, whose `mean` is filled in, or
+    against 0. Zero is that of the normalised input: the model's mean colour.
 
     >>> from heatproof.explainers import IntegratedGradients
     >>> OwnBaseline().of(IntegratedGradients(baseline=1.0), [0.5, 0.4], [0.25])
@@ -109,19 +116,22 @@ class OwnBaseline:
     """
 
     name: ClassVar[str] = "own_baseline"
+    mean: tuple[float, ...] | None = field(default=None, repr=False)
 
     def of(
         self, explainer: Any, mean: Sequence[float] | None, std: Sequence[float] | None
     ) -> DatasetMean:
         """Return the constant in the data's own units, with the `mean` and `std` that a model normalises by."""
         explainer = _innermost(explainer)
-        for field in ("background", "fill"):
-            rows: Any = getattr(explainer, field, None)
+        for name in ("background", "fill"):
+            rows: Any = getattr(explainer, name, None)
             if hasattr(rows, "mean"):
                 # One number per column, or per channel of images and series.
                 per_column = rows.mean().flatten(1).mean(1) if rows.mean().ndim > 1 else rows.mean()
                 return DatasetMean(mean=tuple(round(value, 7) for value in per_column.tolist()))
-        value = getattr(explainer, "baseline", getattr(explainer, "fill", 0.0))
+        value: Any = getattr(explainer, "baseline", getattr(explainer, "fill", None))
+        if value is None and self.mean is not None:
+            return DatasetMean(mean=self.mean)
         is_number = isinstance(value, int | float)
         fills_features = hasattr(explainer, "fill") and hasattr(explainer, "features")
         if is_number and fills_features:

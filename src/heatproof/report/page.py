@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -129,6 +129,22 @@ def _date(text: Any) -> str:
     return f"{moment.day} {moment:%B %Y, %H:%M}{zone}"
 
 
+def _backgrounds(sections: Sequence[Section], manifest: Manifest) -> list[tuple[str, list[str]]]:
+    """Return each background that takes the place of removed features, with the explainers that use it."""
+    users: dict[str, dict[str, None]] = {}
+    for section in sections:
+        for name in manifest.study.explainers:
+            entry = manifest.study.explainer(name, section.dataset, section.model)
+            parameters = entry.parameters
+            inner = parameters.get("of")
+            if isinstance(inner, Mapping):
+                parameters = {**parameters, **inner}
+            background = parameters.get("background")
+            if isinstance(background, str):
+                users.setdefault(background, {})[name] = None
+    return [(background, list(names)) for background, names in users.items()]
+
+
 def _facts(sections: Sequence[Section], manifest: Manifest) -> list[tuple[str, list[str]]]:
     """Return titled lists of facts about the run: models, data, date and version, pairs."""
     models = list(dict.fromkeys(section.model for section in sections))
@@ -141,9 +157,13 @@ def _facts(sections: Sequence[Section], manifest: Manifest) -> list[tuple[str, l
         for axis in section.axes:
             attempted += int((axis.result.arrays.status >= 0).sum())
     version = f"heatproof {manifest.heatproof}"
+    backgrounds = [
+        f"{name}: {', '.join(users)}" for name, users in _backgrounds(sections, manifest)
+    ]
     facts = [
         ("Model" if len(models) == 1 else "Models", models),
         ("Data", list(data.values())),
+        ("In place of removed features", backgrounds),
         ("Run", [", ".join(filter(None, (_date(manifest.created), version)))]),
         ("Pairs attempted", [f"{attempted:,}".replace(",", "\u202f")]),
     ]

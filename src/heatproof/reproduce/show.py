@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -145,8 +145,8 @@ class TableFigure(PaperComponent):
 
     printed: Table
 
-    def table(self) -> Tabular | None:
-        """Return the table for LaTeX."""
+    def table(self, pictures: Sequence[str]) -> Tabular | None:
+        """Return the table for LaTeX, with the numbers as printed; it has no pictures."""
         return tabular_of(self.printed, self.looks)
 
 

@@ -10,10 +10,16 @@ from typing import Any
 from heatproof.data import Data
 from heatproof.errors import UserError, unknown
 from heatproof.evaluation import Evaluation
-from heatproof.explainers.background import Background, with_default_background, with_study_rows
+from heatproof.explainers.background import (
+    Background,
+    StudyRows,
+    loaded_rows,
+    with_default_background,
+    with_rows,
+)
 from heatproof.explainers.baselines import REFERENCES, check_baseline
 from heatproof.explainers.examples.training_set import Examples
-from heatproof.kinds import kind_of
+from heatproof.kinds import TABLE, kind_of
 from heatproof.models import Model
 from heatproof.models.absent import WITHOUT_MODEL
 from heatproof.models.guards import (
@@ -69,11 +75,12 @@ def configure(
     explainers: Mapping[str, Explainer],
     evaluations: Mapping[str, Evaluation],
     other_data: bool = False,
+    background: Background | None = None,
 ) -> ConfiguredStudy:
     """Return the study configured for one data set, of which `sample` is any sample, and one model.
 
     Every explainer and evaluation that does not apply is named in one `UserError`; `other_data` says that the study has
-    other data sets too.
+    other data sets too. Evaluations that remove features take the study's `background`.
     """
     shape = tuple(sample.x.shape[1:])
     refuse_single_image(model, len(source), shape)
@@ -89,9 +96,9 @@ def configure(
                 explainer.check_ids(source.ids, source.name)
                 for_data = explainer.for_ids(source.ids)
             check_baseline(explainer, name, shape)
-            background = getattr(explainer, "background", None)
-            if isinstance(background, Background):
-                background.values(name, model, sample)  # refuses rows of another shape
+            own_background = getattr(explainer, "background", None)
+            if isinstance(own_background, Background):
+                own_background.values(name, model, sample)  # refuses rows of another shape
             configured_explainers[name] = for_data.configured_for(model, sample)
         except UserError as error:
             problems.append(error)
@@ -106,7 +113,11 @@ def configure(
             asking_a_model.append(name)
             continue
         try:
-            configured_evaluations[name] = evaluation.configured_for(model, sample)
+            configured_evaluation = evaluation.configured_for(model, sample)
+            if background is not None:
+                mean = background.mean()
+                configured_evaluation = configured_evaluation.with_background(mean, str(background))
+            configured_evaluations[name] = configured_evaluation
         except UserError as error:
             problems.append(error)
     if asking_a_model:
@@ -169,10 +180,12 @@ def with_references(
     sample: Batch,
     seed: int,
     count: int | None,
-) -> dict[str, Explainer]:
+    background: Background | StudyRows | None = None,
+) -> tuple[dict[str, Explainer], Background | None]:
     """Return the explainers with the rows of a data set, where their baseline or background is to be these.
 
-    On tables, the references are the default background of whatever removes features. `sample` is any sample.
+    The `background` of the study is that of every explainer which removes or samples features and names none; it is
+    returned too. On tables, the references are. `sample` is any sample.
     """
 
     @lru_cache
@@ -181,18 +194,21 @@ def with_references(
         return Examples(batch, name=dataset)
 
     kind = kind_of(model, sample)
+    if background is None and kind is TABLE:
+        background = StudyRows()
+    of_study = None if background is None else loaded_rows(background, load_rows, source.frame)
     configured: dict[str, Explainer] = {}
     for name, explainer in explainers.items():
-        with_default: Any = with_default_background(explainer, kind)
-        with_rows: Any = with_study_rows(with_default, load_rows)
+        with_default: Any = with_default_background(explainer, kind, background)
+        loaded: Any = with_rows(with_default, load_rows, source.frame)
         for field in ("baseline", "background"):
             # A text, not yet the rows of a `Background`: the form that adapters of libraries have.
-            if getattr(with_rows, field, None) == REFERENCES:
-                pool = load_rows(None)
+            if getattr(loaded, field, None) == REFERENCES:
+                pool = load_rows(None) if of_study is None else of_study.rows
                 value = pool if field == "baseline" else pool.batch.x
-                with_rows = replace(with_rows, **{field: value})
-        configured[name] = with_rows
-    return configured
+                loaded = replace(loaded, **{field: value})
+        configured[name] = loaded
+    return configured, of_study
 
 
 def _check_channels(model: Model, source: str, shape: tuple[int, ...]) -> None:

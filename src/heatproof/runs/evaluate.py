@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heatproof import axes
+from heatproof.data import Data
 from heatproof.errors import UserError, no_exit
 from heatproof.models.precision import Precision, arithmetic
 from heatproof.runs import manifest, storage
@@ -63,6 +64,7 @@ def evaluate(
     show_progress: bool | None = None,
     keep_maps: bool | Sequence[str] = False,
     ignore: Sequence[str] = (),
+    background: Any = None,
     half_width: float | None = None,
     until: Literal["decided"] | None = None,
     margin: float | None = None,
@@ -83,6 +85,9 @@ def evaluate(
     retry_errors whether to retry samples that the storage did not deliver
     keep_maps    whose maps the run keeps for `Run.maps`: all samples', or those named; then `evaluations` may be empty
     ignore       rules of which the report shows no findings, see `heatproof rule`
+    background   what takes the place of removed features, for everything that removes or samples them: rows of data (a
+                 frame, an array, a path), a number of rows of these data, or {"kmeans": 10}. By default the references
+                 of a table, and zero elsewhere
     half_width   test as many samples as intervals of ± this half-width take, such as 0.02, in place of all
     until        "decided": test samples until every pair of methods is told apart, or differs by less than `margin`
     at_most      the most samples that `half_width` and `until` may take
@@ -108,6 +113,7 @@ def evaluate(
         compile=compile,
         keep_maps=keep_maps,
         ignore=ignore,
+        background=background,
         half_width=half_width,
         until=until,
         margin=margin,
@@ -132,11 +138,13 @@ def explain(
     batch_size: int | None = None,
     *,
     target: int | Sequence[int] | None = None,
+    background: Any = None,
 ) -> NDArray[np.float32]:
     """Return the maps (n, …) of one explainer, in the order of the data.
 
     They are of the classes that the model predicts, or of a `target` class for all samples or one for each. Everything
-    else is as `evaluate` takes it, and the maps are those that it judges: float32, in the shape of the samples.
+    else is as `evaluate` takes it, and the maps are those that it judges: float32, in the shape of the samples. Those of
+    a DataFrame have one value for each of its columns, also for a category.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 4))
     >>> maps = explain(net, torch.rand(5, 3, 8, 8), "saliency")
@@ -144,15 +152,40 @@ def explain(
     ((5, 3, 8, 8), dtype('float32'))
     """
     plan = make_plan(
-        model, data, [explainer], [], seed=seed, limit=limit, batch_size=batch_size, keep_maps=True
+        model,
+        data,
+        [explainer],
+        [],
+        seed=seed,
+        limit=limit,
+        batch_size=batch_size,
+        keep_maps=True,
+        background=background,
     )
+    (source,) = plan.data.values()
     if target is not None:
-        return _maps_of_targets(plan, target)
+        return _of_columns(_maps_of_targets(plan, target), source, plan)
     with scratch() as folder:
         run = execute(plan, folder, "heatproof.explain(...)")
         for row in run.samples().query("error != ''").itertuples():
             raise UserError(f"{row.sample!r} of {row.dataset} has no map: {row.error}")
-        return np.stack(list(run.maps(*plan.explainers).values()))
+        return _of_columns(np.stack(list(run.maps(*plan.explainers).values())), source, plan)
+
+
+def _of_columns(maps: NDArray[np.float32], source: Data, plan: Plan) -> NDArray[np.float32]:
+    """Return the maps (n, columns of the frame) where a category is several columns of a sample; others as they are.
+
+    Methods that remove features give all columns of a category the value of the category; those of others add up.
+    """
+    if source.frame is None or not source.frame.has_categories:
+        return maps
+    owners = np.array(source.frame.owners)
+    (explainer,) = plan.explainers.values()
+    of_columns = np.zeros((len(maps), owners.max() + 1), np.float32)
+    for column in range(owners.max() + 1):
+        values = maps[:, owners == column]
+        of_columns[:, column] = values[:, 0] if explainer.whole_features else values.sum(1)
+    return of_columns
 
 
 def _maps_of_targets(plan: Plan, target: int | Sequence[int]) -> NDArray[np.float32]:

@@ -15,6 +15,8 @@ from heatproof.data import Data
 from heatproof.data.frames import is_frame
 from heatproof.errors import UserError, nearest
 from heatproof.evaluation import Evaluation
+from heatproof.explainers.background import background as as_background
+from heatproof.explainers.background import backgrounds_in
 from heatproof.models import Model
 from heatproof.models.guards import refuse_nan_weights, refuse_no_values
 from heatproof.models.loaders.sklearn import with_frames
@@ -194,6 +196,7 @@ def make_plan(
     compile: bool = False,
     keep_maps: bool | Sequence[str] = False,
     ignore: Sequence[str] = (),
+    background: Any = None,
     study_file: str = "",
     half_width: float | None = None,
     until: str | None = None,
@@ -214,7 +217,13 @@ def make_plan(
     for network in models.values():
         refuse_no_values(network)
         refuse_nan_weights(network)
-    datasets = registry.datasets_of(data, limit, models)
+    of_study = as_background(background)
+    in_use = [of_study, *chosen_explainers.values()]
+    frames = [
+        rows.frame for item in in_use for rows in backgrounds_in(item) if hasattr(rows, "frame")
+    ]
+    frames = [frame for frame in frames if frame is not None]
+    datasets = registry.datasets_of(data, limit, models, frames)
     if sampling is not None:
         check_whole("seed", seed)
         datasets = {name: in_random_order(source, seed) for name, source in datasets.items()}
@@ -242,16 +251,25 @@ def make_plan(
     for dataset, source in datasets.items():
         for name, network in models.items():
             sample = samples[dataset]
+            with_rows, background_rows = with_references(
+                chosen_explainers,
+                dataset,
+                source,
+                network,
+                sample,
+                seed,
+                references,
+                of_study,
+            )
             configured[dataset, name] = configure(
                 dataset,
                 source,
                 sample,
                 network,
-                with_references(
-                    chosen_explainers, dataset, source, network, sample, seed, references
-                ),
+                with_rows,
                 chosen_evaluations,
                 other_data=len(datasets) > 1,
+                background=background_rows,
             )
     return Plan(
         models,

@@ -244,14 +244,15 @@ def read_references(root: Place, parts: Sequence[Place] | None = None) -> pd.Dat
 
 
 def read_samples(root: Place, parts: Sequence[Place] | None = None) -> pd.DataFrame:
-    """One row per sample: label, prediction, probability, or why it could not be read.
+    """One row per sample, in the order of the data: label, prediction, probability, or why it could not be read.
 
     `parts` are the files to read, by default all.
     """
-    parts = digests.parts(root / "samples") if parts is None else parts
+    parts = digests.parts(root / "samples") if parts is None else sorted(parts, key=str)
     rows = _read(root, parts, SAMPLES).cast(SAMPLES)
+    # The rows of a data set and model stay in the order of the data.
     frame: pd.DataFrame = rows.to_pandas().sort_values(
-        ["dataset", "model", "sample"], ignore_index=True
+        ["dataset", "model"], kind="stable", ignore_index=True
     )
     return frame.astype({"label": "Int64", "predicted": "Int64"})
 

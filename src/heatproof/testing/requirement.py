@@ -112,12 +112,14 @@ def parse(text: str) -> Requirement:
     )
 
 
-def parse_all(texts: Iterable[str | Requirement]) -> list[Requirement]:
+def parse_all(texts: str | Iterable[str | Requirement]) -> list[Requirement]:
     """Requirements from texts, in order; those that are read already stay themselves.
 
     >>> [wish.axis for wish in parse_all([EXAMPLE, parse("certificate.rate{radius=5} > 0.5")])]
     ['stability', 'certificate']
     """
+    if isinstance(texts, str):
+        texts = [texts]
     wishes = [text if isinstance(text, Requirement) else parse(text) for text in texts]
     if not wishes:
         raise UserError(f"there is nothing to check; give a requirement such as '{EXAMPLE}'")

@@ -134,7 +134,6 @@ _CERTIFY_SETTINGS = (
     "threshold",
     "simultaneous",
     "agreement",
-    "fill",
 )
 Anchor = Literal["explanation", "full"]
 """Whose prediction is to stay: that on the explanation alone, or that on the whole input."""
@@ -245,7 +244,8 @@ class Certificate(Evaluation):
     At level 0 `sufficient` says whether the explanation alone is predicted like the whole input. What must stay is the
     prediction on the explanation alone, or with `anchor` "full" that on the whole input. Radii "all" are 1, 2, … up to
     all features; with `added` "exactly", τ_r becomes τ_{=r}, over the supersets with exactly r more features. Several
-    fractions make a sweep, with a condition each. Samples in the gallery come with a flip, if one is found.
+    fractions make a sweep, with a condition each. Samples in the gallery come with a flip, if one is found. Features that
+    are left out become `fill`, by default zero or, of a table, the mean of the study's background where it has one.
 
     `search` passes per sample look for a flip. What they find is a counterexample and bounds stability from above:
     `withstands_search` is 0 from the radius of the flip on, and `hard_radius_high`, at level 0, is one less than it, or as
@@ -269,7 +269,7 @@ class Certificate(Evaluation):
     threshold: Threshold = USUAL_THRESHOLD
     simultaneous: bool = False
     agreement: Agreement = "argmax"
-    fill: Fill = "zero"
+    fill: Fill | None = None
     anchor: AnchorField = "explanation"
     added: Added = "at most"
     search: Search = 0
@@ -285,6 +285,17 @@ class Certificate(Evaluation):
             return self.chance_draws
         rule = estimate_rule(self.epsilon, self.delta, self.method)
         return min(rule.looks[-1], MOST_CHANCE_DRAWS)
+
+    @property
+    def fill_or_zero(self) -> Fill:
+        """What takes the place of features that are left out; zero where nothing was chosen."""
+        return "zero" if self.fill is None else self.fill
+
+    def with_background(self, mean: Tensor, of: str) -> Self:
+        """Return a copy that fills in the mean of a background of rows of a table (F,), unless a fill was chosen."""
+        if self.fill is not None or mean.ndim != 1:
+            return self
+        return replace(self, fill=tuple(mean.tolist()))
 
     @property
     def fractions(self) -> dict[str, float]:
@@ -361,7 +372,7 @@ class Certificate(Evaluation):
             results = self.certified(subject, subject.model, explanations, subject.target)
             # Flips are shown for the first fraction.
             gallery = flip_gallery(
-                subject, explanations[:: len(self.fractions)], self.features, self.fill
+                subject, explanations[:: len(self.fractions)], self.features, self.fill_or_zero
             )
             for request, chosen, result in zip(requests, explanations, results, strict=True):
                 name, (condition, fraction) = request
@@ -424,6 +435,7 @@ class Certificate(Evaluation):
         """
         radii = listed(self.radii)
         settings: dict[str, Any] = {name: getattr(self, name) for name in _CERTIFY_SETTINGS}
+        settings["fill"] = self.fill_or_zero
 
         def certify_batch(batch: Batch, mask_and_class: Tensor) -> Tensor:
             """Return the certificates (S, R, 8) of some explanations, with the class in the last column of their masks."""
@@ -475,7 +487,7 @@ class Certificate(Evaluation):
                 draws,
                 added=self.added,
                 agreement=self.agreement,
-                fill=self.fill,
+                fill=self.fill_or_zero,
                 target=full if self.anchor == "full" else None,
                 seed=subject.seed,
             )
@@ -552,7 +564,7 @@ class Certificate(Evaluation):
 
             def search(batch: Batch, mask: Tensor) -> Tensor:
                 return bounds_by_search(
-                    model, batch, mask, self.features, self.fill, subject.seed, self.search
+                    model, batch, mask, self.features, self.fill_or_zero, subject.seed, self.search
                 )
 
             found = subject.compute(search, chosen.batch, chosen.mask)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from torch import Tensor
 
 from heatproof.axes.faithfulness import sweeps
 from heatproof.axes.faithfulness.curves import Readout
@@ -20,7 +21,7 @@ from heatproof.features import GroupingField, Pixels, Tokens, with_default_featu
 from heatproof.kinds import kind_of
 from heatproof.models import Model
 from heatproof.models.tasks import Task, has_probability
-from heatproof.removal import CONTEXTUAL, IMPUTERS, Hidden, OwnBaseline
+from heatproof.removal import CONTEXTUAL, IMPUTERS, Hidden, OwnBaseline, ReferenceMean
 from heatproof.subject import Subject
 from heatproof.types import Batch, label_of, parameter_class
 
@@ -311,6 +312,20 @@ class Faithfulness(Evaluation):
             configured = replace(configured, against="label" if by_label else "prediction")
         configured._check(shape)
         return configured
+
+    def with_background(self, mean: Tensor, of: str) -> Self:
+        """Return a copy whose `reference_mean` and `own_baseline` are the mean of a background of rows of a table (F,)."""
+        if mean.ndim != 1:
+            return self
+        means = tuple(mean.tolist())
+
+        def filling(imputer: Any) -> Any:
+            if isinstance(imputer, ReferenceMean):
+                return replace(imputer, mean=means, of=of)
+            return replace(imputer, mean=means) if isinstance(imputer, OwnBaseline) else imputer
+
+        imputers = tuple(filling(imputer) for imputer in self.imputers)
+        return replace(self, imputers=imputers, baseline=filling(self.baseline))
 
     def notes(self, model: Model) -> list[str]:
         """Return which metrics a task without probabilities leaves out."""

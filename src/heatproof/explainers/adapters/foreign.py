@@ -16,6 +16,8 @@ from pydantic import BeforeValidator
 from torch import Tensor, nn
 
 from heatproof.errors import UserError, unknown
+from heatproof.models import Model
+from heatproof.models.tasks import Binary
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Types of values that a manifest can store as they are."""
@@ -213,3 +215,8 @@ def _parts(value: Any) -> list[Any]:
     if isinstance(value, nn.Module | types.ModuleType | weakref.ReferenceType | weakref.WeakSet):
         return []
     return [getattr(value, "__dict__", {})]
+
+
+def has_two_classes(model: Model) -> bool:
+    """Whether a model tells two classes apart, of which a library may explain the second one alone."""
+    return isinstance(model.task, Binary) or len(model.classes or ()) == 2

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import inspect
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -19,8 +18,10 @@ from PIL import Image
 from pydantic import BeforeValidator
 from torch import Tensor
 
+from heatproof.data.frames import ids_of_index, is_frame
 from heatproof.errors import UserError, counted, nearest
-from heatproof.explainers.adapters.foreign import Object, fingerprint
+from heatproof.explainers.adapters.foreign import Object, fingerprint, has_two_classes
+from heatproof.features.segments import COLUMNS
 from heatproof.models import Model
 from heatproof.types import Batch, Explainer, parameter_class
 
@@ -46,8 +47,14 @@ class MapSource:
     def __init__(self, source: Any) -> None:
         self.source: Path | dict[str, NDArray[Any]]
         self.ids: tuple[str, ...] | None = None
+        # SHAP explains a single output of two classes, which is that of the second class.
+        self.is_of_second_class = _is_explanation(source) and np.ndim(source.values) == 2
+        if is_frame(source):
+            ids = ids_of_index(source.index)
+            values = source.to_numpy(dtype=np.float64)
+            source = values if ids is None else dict(zip(ids, values, strict=True))
         if isinstance(source, Mapping):
-            self.source = {str(key): np.asarray(value) for key, value in source.items()}
+            self.source = {str(key): _array(value) for key, value in source.items()}
             self.label = _counted(len(self.source))
             self.digest = fingerprint(self.source)
         elif isinstance(source, str | Path):
@@ -109,13 +116,14 @@ class MapSource:
 class Precomputed(Explainer):
     """Maps that were computed elsewhere; (B, …) in the shape of the input, or with one channel.
 
-    `path` is an array (n, …), a list of arrays, a SHAP `Explanation`, a mapping of ids to arrays, a `.npy` or `.npz`
-    file, or a folder of images or `.npy` files that are named like the samples. Maps with ids go by id, others by
-    position, and then there must be as many as samples. An npz file holds one array per sample under its id, or `maps`
-    (n, …), and with them perhaps `ids` (n,) and `targets` (n,): the classes that the maps explain, which must then be
-    those that the model predicts. Of maps with a last axis of classes, as SHAP gives them, that of the predicted
-    class is taken. Perturbed or transformed inputs cannot be explained this way, so evaluations that need their maps
-    leave these out; faithfulness and certificates work.
+    `path` is an array (n, …), a list of arrays, a SHAP `Explanation`, a mapping of ids to arrays, a DataFrame whose
+    index has the ids, a `.npy` or `.npz` file, or a folder of images or `.npy` files that are named like the
+    samples. Maps with ids go by id, others by position, and then there must be as many as samples. An npz file
+    holds one array per sample under its id, or `maps` (n, …), and with them perhaps `ids` (n,) and `targets` (n,):
+    the classes that the maps explain, which must then be those that the model predicts. Of maps with a last axis of
+    classes, as SHAP gives them, that of the predicted class is taken; an `Explanation` with one output of a model
+    of two classes is turned round where the first class is predicted. Perturbed or transformed inputs cannot be
+    explained this way, so evaluations that need their maps leave these out; faithfulness and certificates work.
 
     >>> maps = Precomputed({"cat": np.ones((1, 2, 2)), "dog": np.zeros((1, 2, 2))})
     >>> batch = Batch(("dog", "cat"), torch.rand(2, 3, 2, 2))
@@ -125,9 +133,23 @@ class Precomputed(Explainer):
 
     name: ClassVar[str] = "precomputed"
     needs_model: ClassVar[bool] = False
+    whole_features = True
     cost = "no pass"
 
     path: Annotated[Any, BeforeValidator(MapSource.of)]
+
+    def configured_for(self, model: Model, sample: Batch) -> Self:
+        """Return the explainer itself; raise for maps that do not have the shape of the samples.
+
+        Maps of the columns of a DataFrame are those of samples in which a category has several columns.
+        """
+        owners = sample.aux.get(COLUMNS)
+        has_column_maps = owners is not None and self._has_shape((int(owners.max()) + 1,))
+        return self if has_column_maps else super().configured_for(model, sample)
+
+    def _has_shape(self, shape: tuple[int, ...]) -> bool:
+        maps, _ = self.path.read()
+        return all(_in_layout(values, shape, target=0) is not None for values in maps.values())
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
         """Raise for maps that do not have the shape of the samples."""
@@ -171,6 +193,8 @@ class Precomputed(Explainer):
         """Return the maps (B, …) of the batch's ids."""
         maps, targets = self.path.read()
         shape = tuple(batch.x.shape[1:])
+        owners = batch.aux.get(COLUMNS)
+        columns = 0 if owners is None else int(owners.max()) + 1
         batch_maps = []
         for sample, predicted in zip(batch.ids, target.tolist(), strict=True):
             if sample not in maps:
@@ -184,8 +208,14 @@ class Precomputed(Explainer):
                     f"{model.name} predicts {model.class_name(predicted)}; compute maps for the predicted class"
                 )
             values = _in_layout(maps[sample], shape, explained)
+            if values is None and owners is not None:
+                of_columns = _in_layout(maps[sample], (columns,), explained)
+                values = None if of_columns is None else of_columns[owners[0].cpu().numpy()]
             batch_maps.append(torch.as_tensor(maps[sample] if values is None else values).float())
-        return torch.stack(batch_maps).to(batch.x.device)
+        together = torch.stack(batch_maps).to(batch.x.device)
+        if self.path.is_of_second_class and has_two_classes(model):
+            together[target.to(together.device) == 0] *= -1
+        return together
 
 
 @parameter_class
@@ -233,36 +263,6 @@ class MapFunction(Explainer):
                 )
             maps.append(torch.as_tensor(np.ascontiguousarray(laid_out)).float())
         return torch.stack(maps).to(batch.x.device)
-
-
-def maps_from_elsewhere(item: Any) -> Any:
-    """Return maps in memory, or a function of one argument, as an explainer; anything else as it is.
-
-    >>> maps_from_elsewhere(np.zeros((2, 1, 4, 4))).path.count
-    2
-    >>> type(maps_from_elsewhere(lambda batch: batch.x)).__name__, maps_from_elsewhere("lime")
-    ('MapFunction', 'lime')
-    """
-    if isinstance(item, np.ndarray | Tensor) or type(item).__name__ == "Explanation":
-        return Precomputed(item)
-    is_function = inspect.isfunction(item) or inspect.ismethod(item)
-    if is_function and _takes_one_argument(item):
-        return MapFunction(item)
-    return item
-
-
-def _takes_one_argument(function: Any) -> bool:
-    """Return whether a function can be called with a batch, and not with (model, batch, target, seed)."""
-    signature = inspect.signature(function)
-    try:
-        signature.bind(None)
-    except TypeError:
-        return False
-    try:
-        signature.bind(None, None, None, 0)
-    except TypeError:
-        return True
-    return False
 
 
 def _check_class_is_known(
@@ -355,11 +355,8 @@ def _by_position(maps: NDArray[Any]) -> dict[str, NDArray[Any]]:
 def _stacked(source: Any) -> NDArray[Any]:
     """Return maps in memory as one array (n, …): an array, a tensor, a list of arrays, or a SHAP `Explanation`."""
     kind = type(source).__name__
-    values = source.values if kind == "Explanation" else source
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
     try:
-        maps = np.asarray(values)
+        maps = _array(source.values if _is_explanation(source) else source)
     except ValueError:
         maps = np.empty(0)
     if maps.ndim < 2 or maps.dtype.kind not in "biuf":
@@ -368,6 +365,16 @@ def _stacked(source: Any) -> NDArray[Any]:
             f"Explanation, got {kind}"
         )
     return maps
+
+
+def _is_explanation(source: Any) -> bool:
+    """Whether something is an `Explanation` of SHAP, which is not imported for it."""
+    return type(source).__name__ == "Explanation" and hasattr(source, "values")
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """Return an array, or a tensor on any device, as an array."""
+    return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
 
 
 def _existing(name: str | Path) -> Path:

@@ -11,12 +11,26 @@ from pydantic import BeforeValidator
 from torch import Tensor, nn
 
 from heatproof.errors import UserError
-from heatproof.explainers.adapters.foreign import Arguments, Foreign, library, unwrapped
-from heatproof.explainers.adapters.isolation import Adapter, Compute
+from heatproof.explainers.adapters.foreign import (
+    Arguments,
+    Foreign,
+    has_two_classes,
+    library,
+    unwrapped,
+)
+from heatproof.explainers.adapters.isolation import (
+    Adapter,
+    Compute,
+    foreign_errors,
+    library_seed,
+    seeded,
+)
 from heatproof.explainers.baselines import REFERENCES
+from heatproof.explainers.gradient import slices
+from heatproof.features.segments import COLUMNS
 from heatproof.models import Model
 from heatproof.models.loaders.sklearn import SklearnNetwork
-from heatproof.types import Batch, parameter_class
+from heatproof.types import Batch, Explainer, parameter_class
 
 
 def _number_text_or_samples(value: Any) -> Any:
@@ -148,15 +162,80 @@ class Shap(Adapter):
         return samples
 
 
+@parameter_class
+class ShapObject(Explainer):
+    """Values of an explainer of SHAP as it is, such as `shap.TreeExplainer(forest)`, for models of tables; (B, F).
+
+    It is called as `explainer(rows)` with rows as the model reads them, and explains its own output: shares of classes
+    of a forest, log-odds of boosted trees. Of several outputs the values are those of the explained class. Permutation
+    and sampling explainers draw random numbers, and get one row at a time from a seed of its own.
+    """
+
+    name: ClassVar[str] = "shap_explainer"
+    whole_features = True
+    cost = "as the explainer of SHAP is set"
+
+    explainer: Annotated[Any, BeforeValidator(Foreign.of)]
+
+    @property
+    def stochastic(self) -> bool:  # type: ignore[override]
+        """Whether the seed matters: not for trees and linear models."""
+        return type(self.explainer.value).__name__ not in _DETERMINISTIC
+
+    def check(self, model: Model, shape: Sequence[int]) -> None:
+        """Raise for a model that is no model of tables."""
+        if not isinstance(model.module, SklearnNetwork):
+            raise UserError(
+                f"{self._label} explains a model of tables, and {model.name} is a network; use adapters.shap"
+            )
+
+    @property
+    def _label(self) -> str:
+        return f"{self.name}({type(self.explainer.value).__name__})"
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
+        """Maps (B, F) for the classes `target` (B,)."""
+        network: Any = model.module
+        is_binary = has_two_classes(model)
+        maps = []
+        # One row at a time where random numbers are drawn, so that they depend on the row alone.
+        for part in slices(len(batch), 1 if self.stochastic else len(batch)):
+            ids = batch.ids[part]
+            with (
+                foreign_errors(self._label, ids),
+                seeded(library_seed(seed, ids[0]), model.device),
+            ):
+                values = np.asarray(self.explainer.value(network.rows(batch.x[part])).values)
+            for row, explained in zip(values, target[part].tolist(), strict=True):
+                maps.append(_of_target(row, explained, is_binary))
+        rows = torch.from_numpy(np.stack(maps)).to(batch.x.device, torch.float32)
+        owners = batch.aux.get(COLUMNS)
+        return rows if owners is None else rows.gather(1, owners.to(rows.device))
+
+
+_DETERMINISTIC = (
+    "TreeExplainer",
+    "GPUTreeExplainer",
+    "LinearExplainer",
+    "AdditiveExplainer",
+    "ExactExplainer",
+)
+
+
+def _of_target(values: Any, target: int, is_binary: bool) -> Any:
+    """Return the values (F,) of the explained class, of values (F,) or (F, classes)."""
+    if values.ndim == 2:
+        return values[:, min(target, values.shape[1] - 1)]
+    # Boosted trees of two classes have one output, the log-odds of the second class.
+    return -values if is_binary and target == 0 else values
+
+
 def _tree(shap: Any, network: Any, inputs: Tensor, target: int) -> Any:
     """Return values (1, F) of one sample's class."""
     estimator = network.estimator
     values = np.asarray(shap.TreeExplainer(estimator).shap_values(inputs.cpu().numpy()))
-    if values.ndim == 3:
-        return values[..., target]
-    # Boosted trees of two classes have one output, the log-odds of the second class.
     is_binary = len(getattr(estimator, "classes_", ())) == 2
-    return -values if is_binary and target == 0 else values
+    return np.stack([_of_target(row, target, is_binary) for row in values])
 
 
 def _partition(

@@ -251,7 +251,9 @@ def from_transformers(
         model.tokenizer = processor
         return model
     mean, std = (None, None) if processor is None else _mean_and_std(processor, name)
-    return Model(network, mean=mean, std=std, classes=classes, name=name, task=task)
+    model = Model(network, mean=mean, std=std, classes=classes, name=name, task=task)
+    model.image_processor = processor
+    return model
 
 
 def is_of_transformers(network: Any) -> bool:

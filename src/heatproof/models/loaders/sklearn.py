@@ -45,6 +45,8 @@ class SklearnNetwork(nn.Module):
         self.estimator = estimator
         self.kind: Kind = _kind(estimator)
         self.columns = _column_names(estimator)
+        if self.columns is not None and frame is not None:
+            self.columns = _as_in_frame(self.columns, frame)
         self.frame = frame
 
     @property
@@ -66,7 +68,7 @@ class SklearnNetwork(nn.Module):
             raise UserError(
                 f"{self.label} is a scikit-learn estimator or a function, which gives no gradient"
             )
-        rows = self._rows(x)
+        rows = self.rows(x)
         try:
             scores = self._scores(rows)
         except (ValueError, TypeError, KeyError) as error:
@@ -74,7 +76,7 @@ class SklearnNetwork(nn.Module):
             raise UserError(f"{self.label} cannot read the rows: {first_line}") from error
         return torch.from_numpy(scores).to(x.device, torch.float32)
 
-    def _rows(self, x: Tensor) -> Any:
+    def rows(self, x: Tensor) -> Any:
         """Return samples as the model reads them: a DataFrame where it knows columns by name, else an array."""
         values: Any = x.detach().cpu().numpy()
         if self.frame is not None and x.ndim == 2 and x.shape[1] == len(self.frame.titles):
@@ -216,7 +218,7 @@ def with_frames(model: Model, datasets: Mapping[str, Data]) -> Model:
         return model
     first_name, *others = frames
     frame = frames[first_name]
-    _check_columns(network, frame)
+    _check_columns(SklearnNetwork(network.estimator, frame), frame)
     for name in others:
         if frames[name].layout() != frame.layout():
             raise UserError(
@@ -341,6 +343,14 @@ def _column_names(model: Any) -> tuple[str, ...] | None:
     return None if are_numbers else names
 
 
+def _as_in_frame(columns: tuple[str, ...], frame: FrameColumns) -> tuple[str, ...]:
+    """Return the columns by their names in a frame: LightGBM puts underscores in place of spaces."""
+    by_fitted_name = {name.replace(" ", "_"): name for name in frame.names}
+    return tuple(
+        name if name in frame.names else by_fitted_name.get(name, name) for name in columns
+    )
+
+
 def _column_count(model: Any) -> int | None:
     """Return how many columns a model reads; None where that is not known."""
     if _booster_of(model) == "xgboost":
@@ -392,6 +402,8 @@ def _digest(model: Any) -> str:
     if isinstance(model, functools.partial):
         digests = [_digest(value) for value in (model.func, *model.args, *model.keywords.values())]
         return hashlib.sha1(repr(digests).encode()).hexdigest()
+    # Of a search only the best estimator predicts; its table of results has arrays that joblib cannot hash.
+    model = getattr(model, "best_estimator_", model)
     if importlib.util.find_spec("joblib") is None:
         return hashlib.sha1(pickle.dumps(model)).hexdigest()
     return str(importlib.import_module("joblib").hash(model, hash_name="sha1"))

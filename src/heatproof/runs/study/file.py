@@ -49,6 +49,7 @@ SETTINGS = (
     "references",
     "keep_maps",
     "ignore",
+    "background",
     *SAMPLING,
 )
 KEYS = ("model", "models", "data", "explainers", "evaluations", *SETTINGS)
@@ -118,6 +119,7 @@ class Study:
     references: Annotated[int, _from(2)] | None = None
     keep_maps: StrictBool | list[str] = False
     ignore: Annotated[tuple[str, ...], BeforeValidator(check_rules)] = ()
+    background: Any = None
     half_width: float | None = None
     until: Literal["decided"] | None = None
     margin: float | None = None
@@ -214,6 +216,11 @@ def parse(
         key: value for key, value in (("seed", seed), ("limit", limit)) if value is not None
     }
     sampling_of(**{key: settings.get(key) for key in SAMPLING})
+    if "background" in settings:
+        with inside("background"):
+            settings["background"] = background(
+                settings["background"], folder=folder, allow_code=allow_code
+            )
     models: dict[str, dict[str, Any]] = {}
     if which in content:  # else a study of maps from elsewhere; what needs a model will say so
         models = _sources(

@@ -13,16 +13,20 @@ from torch import Tensor
 
 from heatproof.axes import AXIS_EXPLAINERS, EVALUATIONS
 from heatproof.data import Data, holds_texts, is_encoding, open_data
+from heatproof.data.frames import with_values_of
+from heatproof.data.processed import is_pixels, open_processed
 from heatproof.data.sequences import prompts
 from heatproof.errors import BadParameter, UserError, inside, resolve
 from heatproof.evaluation import Evaluation, wrap_evaluation
 from heatproof.explainers import EXPLAINERS as EXPLAINERS_OF_MODELS
 from heatproof.explainers.adapters import LIBRARY_NAMES
+from heatproof.explainers.adapters.objects import evaluation_of, explainer_of, is_maps
 from heatproof.models import Model
 from heatproof.models.absent import NAME, NoModel
 from heatproof.models.decoders import Decoder
 from heatproof.models.guards import first_channels
 from heatproof.models.loaders import load_model
+from heatproof.models.loaders.hubs import RawAudio
 from heatproof.runs.study.recommended import RECOMMENDED
 from heatproof.types import Explainer, label_of, name_of, wrap_explainer
 
@@ -39,10 +43,6 @@ def build(what: str, registered: Mapping[str, Any], spec: Any) -> Any:
     InputXGradient()
     """
     if not isinstance(spec, Mapping):
-        if what == "explainer" and not isinstance(spec, str):
-            from heatproof.explainers.adapters.maps import maps_from_elsewhere
-
-            spec = maps_from_elsewhere(spec)
         return resolve(what, registered, spec)
     if what == "explainer" and len(spec) == 1:
         name, parameters = next(iter(spec.items()))
@@ -72,7 +72,7 @@ def explainers(specs: Any) -> dict[str, Any]:
     >>> list(explainers(["saliency", {"integrated_gradients": {"steps": 20}}]))
     ['saliency', 'integrated_gradients(steps=20)']
     """
-    if specs in (RECOMMENDED, [RECOMMENDED], {RECOMMENDED: RECOMMENDED}):
+    if _is_recommended(specs):
         return {RECOMMENDED: RECOMMENDED}
     wrapped: dict[str, Explainer] = {}
     for label, explainer in _by_label("explainer", EXPLAINERS, specs).items():
@@ -112,31 +112,52 @@ def models_of(model: Any, device: str | None) -> dict[str, Model]:
 
 
 def datasets_of(
-    data: Any, limit: int | None, models: Mapping[str, Model] | None = None
+    data: Any,
+    limit: int | None,
+    models: Mapping[str, Model] | None = None,
+    backgrounds: Sequence[Any] = (),
 ) -> dict[str, Data]:
     """Return data by name, from what `evaluate` takes; of each the first `limit` samples.
 
-    Texts become token ids by the tokenizer of a model that has one.
+    Texts become token ids by the tokenizer of a model that has one. Frames have the categories of the `backgrounds` too,
+    which are frames of the same columns.
     """
-    readers = [model for model in (models or {}).values() if model.tokenizer is not None]
-    is_mapping_of_names = isinstance(data, Mapping) and not is_encoding(data)
+    readers = [
+        model
+        for model in (models or {}).values()
+        if model.tokenizer is not None or model.image_processor is not None
+    ]
+    hears = any(isinstance(model.module, RawAudio) for model in (models or {}).values())
     channels = [first_channels(model.module) for model in (models or {}).values()]
+    is_sample_mapping = is_encoding(data) or is_pixels(data)
+    is_mapping_of_names = isinstance(data, Mapping) and not is_sample_mapping
     datasets: dict[str, Data] = {}
     for name, item in (data if is_mapping_of_names else {None: data}).items():
-        source = as_data(item, readers[0] if readers else None, channels)
+        source = as_data(item, readers[0] if readers else None, hears, channels)
+        source = with_values_of(source, item, backgrounds)
         datasets[str(name or source.name)] = source if limit is None else source.limit(limit)
     return datasets
 
 
-def as_data(item: Any, reader: Model | None = None, channels: Sequence[int | None] = ()) -> Data:
+def as_data(
+    item: Any,
+    reader: Model | None = None,
+    hears: bool = False,
+    channels: Sequence[int | None] = (),
+) -> Data:
     """Return data from a name, a path, tensors, a Dataset or a Batch; a `Data` stays itself.
 
-    `reader` is a model with a tokenizer, for texts and for token ids that nobody knows the tokenizer of. `channels` are those
-    that the models read: pictures may have another number than 1 or 3 if all models read it.
+    `reader` is a model with a tokenizer, for texts and for token ids that nobody knows the tokenizer of, or one with an
+    image processor, for pictures. `hears` says that the models read raw audio. `channels` are those that the models read:
+    pictures may have another number than 1 or 3 if all models read it.
     """
     if isinstance(item, Data):
-        data = item
-    elif reader is not None and holds_texts(item):
+        return item if reader is None else _with_tokenizer(item, reader)
+    if reader is not None and reader.image_processor is not None:
+        processed = open_processed(item, reader.image_processor, reader.mean, reader.std)
+        if processed is not None:
+            return processed
+    if reader is not None and reader.tokenizer is not None and holds_texts(item):
         data = _texts_for(reader, item)
     elif (
         isinstance(item, Tensor | np.ndarray) and item.ndim == 4 and {*channels} == {item.shape[1]}
@@ -144,9 +165,18 @@ def as_data(item: Any, reader: Model | None = None, channels: Sequence[int | Non
         data = open_data(item, shape=tuple(item.shape[1:]))
     else:
         data = open_data(item)
-    if reader is not None and data.tokenizer is None and _is_text(data):
-        return replace(data, tokenizer=reader.tokenizer)
-    return data
+    if hears and len(data.shape or ()) == 1:
+        data = open_data(
+            item, shape=(1, *(data.shape or ()))
+        )  # waves (T,) are series of one channel
+    return data if reader is None else _with_tokenizer(data, reader)
+
+
+def _with_tokenizer(data: Data, reader: Model) -> Data:
+    """Return token ids that nobody knows the tokenizer of with that of a model; other data as they are."""
+    if reader.tokenizer is None or data.tokenizer is not None or not _is_text(data):
+        return data
+    return replace(data, tokenizer=reader.tokenizer)
 
 
 def _texts_for(reader: Model, item: Any) -> Data:
@@ -181,15 +211,19 @@ def _by_label(what: str, registered: Mapping[str, Any], specs: Any) -> dict[str,
     >>> list(_by_label("explainer", EXPLAINERS, {"lime": {"samples": 9}, "a": "saliency", "b": {"rise": {}}}))
     ['lime', 'a', 'b']
     """
-    if isinstance(specs, str) or not isinstance(specs, Iterable):
-        specs = [specs]
+    is_single = isinstance(specs, str) or not isinstance(specs, Iterable)
     has_labels = isinstance(specs, Mapping)
+    if is_single or (not has_labels and _from_elsewhere(what, specs) is not None):
+        specs = [specs]
     items: dict[str, Any] = {}
     for key, entry in specs.items() if has_labels else enumerate(specs):
-        spec = {key: entry} if _is_parameters_of(key, entry, registered) else entry
+        is_parameters = _is_parameters_of(key, entry, registered) and not is_maps(entry)
+        spec = {key: entry} if is_parameters else entry
         with inside(key):
             spec, label = _without_label(spec)
-            item = build(what, registered, spec)
+            item = _from_elsewhere(what, spec)
+            if item is None:
+                item = build(what, registered, spec)
             _check_role(what, registered, item)
             if label is None and has_labels:
                 label = str(key)
@@ -203,6 +237,19 @@ def _by_label(what: str, registered: Mapping[str, Any], specs: Any) -> dict[str,
     if not items:
         raise BadParameter(f"no {what} is given; allowed are {', '.join(sorted(registered))}")
     return items
+
+
+def _from_elsewhere(what: str, spec: Any) -> Any:
+    """Return what an object of another library stands for, None for what this package knows itself."""
+    return evaluation_of(spec) if what == "evaluation" else explainer_of(spec)
+
+
+def _is_recommended(specs: Any) -> bool:
+    """Whether explainers are "recommended" and nothing else, as a name, a list or a mapping."""
+    if isinstance(specs, Mapping):
+        return list(specs) == [RECOMMENDED] and _is_recommended(specs[RECOMMENDED])
+    names = specs if isinstance(specs, list) else [specs]
+    return len(names) == 1 and isinstance(names[0], str) and names[0] == RECOMMENDED
 
 
 def _without_label(spec: Any) -> tuple[Any, str | None]:
