@@ -97,6 +97,9 @@ def run_studies(package_name: str, out: Path, count: int, seed: int, only: str) 
             continue
         run.table().to_parquet(out / f"{name}.parquet")
         run.samples().to_parquet(out / f"{name}.samples")
+        if package_name == "heatproof":
+            kinds = sorted({result.modality for result in run.results()})
+            (out / f"{name}.kinds").write_text(" ".join(kinds))
         print(f"{package_name} {name}: {time.perf_counter() - started:.1f} s", file=sys.stderr)
 
 
@@ -155,12 +158,16 @@ DIFFERENCES = [
 ]
 
 
-def compare(name: str, old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of both versions side by side, with a column for everything in which they may differ."""
+def compare(name: str, kinds: str, old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of both versions side by side, with a column for everything in which they may differ.
+
+    `kinds` are the kinds of data in the study, such as "image" or "image series".
+    """
     both = in_present_form(old).merge(
         new, on=KEY, how="outer", suffixes=("_old", "_new"), indicator=True
     )
     both["study"] = name
+    both["kinds"] = kinds
     common = both["_merge"] == "both"
     both["in_both"] = common
     both["only_old"] = both["_merge"] == "left_only"
@@ -212,6 +219,12 @@ CAUSES: dict[str, Callable[[Rows], Any]] = {
     "the count for an `error` is found for every input": lambda rows: rows[
         "explainer"
     ].str.contains("error="),
+    "what is removed from a table becomes rows of the data or their mean, not zero": lambda rows: (
+        (rows["kinds"] == "table") & ~rows["status_differs"]
+    ),
+    "a map on a table is defined, or not, with rows of the data in place of zero": lambda rows: (
+        (rows["kinds"] == "table") & rows["status_differs"]
+    ),
     "LRP of the subtracted side of a - b": lambda rows: (
         (rows["study"] == "subtraction") & rows[["explainer", "condition"]].eq("lrp").any(axis=1)
     ),
@@ -296,7 +309,8 @@ def report(folder: Path) -> int:
     for name in sorted(names):
         old, new = (folder / package / f"{name}.parquet" for package in ("holdfast", "heatproof"))
         if old.exists() and new.exists():
-            compared.append(compare(name, pd.read_parquet(old), pd.read_parquet(new)))
+            kinds = new.with_suffix(".kinds").read_text()
+            compared.append(compare(name, kinds, pd.read_parquet(old), pd.read_parquet(new)))
             tables = [pd.read_parquet(path.with_suffix(".samples")) for path in (old, new)]
             unexplained += [f"{name}: samples: {column}" for column in compare_samples(*tables)]
         elif old.exists() or new.exists():
