@@ -238,8 +238,10 @@ MISTAKES: dict[str, Mistake] = {
     "labels that are words": python(lambda: judge(data=WordLabels()), "'cat'", "whole"),
     "more labels than samples": python(lambda: judge(data=(images(), LABELS[:5])), "8", "5"),
     "an id twice": python(lambda: judge(data=hp.Batch(("a",) * 8, images())), "'a'", "unique"),
-    "a DataLoader": python(
-        lambda: judge(data=DataLoader(TensorDataset(images()))), "DataLoader", ".dataset"
+    "a DataLoader that changes its samples": python(
+        lambda: judge(data=DataLoader(TensorDataset(images()), collate_fn=list)),
+        "DataLoader",
+        "collate_fn",
     ),
     "texts without a tokenizer": python(lambda: judge(data=["a film", "a play"]), "vocabulary"),
     "an empty folder": Mistake(lambda folder: judge(data=empty(folder)), ("empty", "no pictures")),

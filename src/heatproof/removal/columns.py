@@ -52,9 +52,12 @@ def _as_rows(value: Any) -> Any:
     """Return rows (n, F) of a frame, an array or a tensor; None stays None."""
     if value is None or isinstance(value, TrainingRows):
         return value
-    if hasattr(value, "to_numpy"):
-        value = value.to_numpy(dtype=float)
-    rows = torch.as_tensor(value, dtype=torch.float64)
+    try:
+        if hasattr(value, "to_numpy"):
+            value = value.to_numpy(dtype=float)
+        rows = torch.as_tensor(value, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"data are rows (n, F) of numbers, got {type(value).__name__}") from error
     if rows.ndim != 2:
         raise ValueError(f"data are rows (n, F), got shape {tuple(rows.shape)}")
     return TrainingRows(rows)
