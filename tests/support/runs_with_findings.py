@@ -257,7 +257,9 @@ def undone_predictions() -> Run:
     every = torch.where(kept, 1.0, -10.0)
     some = torch.where(kept | (torch.arange(features) % 6 == 0), every, 0.1)
     models = {"every": Model(Sum(every)), "some": Model(Sum(some))}
-    test = heatproof.Certificate(radii=(3,), features="pixels", fraction=0.1, epsilon=0.2)
+    test = heatproof.Certificate(
+        radii=(3,), features="pixels", fraction=0.1, epsilon=0.2, fill="zero"
+    )
     data = numbers(features=features)
     return heatproof.evaluate(models, data, explainers, test, show_progress=False)
 
