@@ -157,6 +157,7 @@ def _score_plots(chart: ScoreChart, looks: Looks) -> list[Plot]:
     samples_per_row = min(MOST_SAMPLES, max(1, ALL_SAMPLES // len(rows)))
     marks: dict[str, list[Mark]] = {}
     guides: dict[str, list[tuple[str, float]]] = {}
+    # One chance level for all rows of a panel is a line through the panel; otherwise each row shows its own.
     for panel in panels(rows):
         of_panel = rows[rows["panel"] == panel]
         guides[panel] = list(chart.guides.items())
@@ -194,8 +195,11 @@ def _score_plots(chart: ScoreChart, looks: Looks) -> list[Plot]:
 
 
 def _score_mark(chart: ScoreChart, row: Any, looks: Looks, cloud: Sequence[float]) -> Mark:
+    """Return the dot of one row of a chart, with its interval; `cloud` has the scores of single samples behind it."""
     look = look_of(row, looks)
-    score = row.score if not chart.log_x or row.score > 0 else math.nan
+    # A logarithmic axis has no place for 0 and below.
+    is_on_axis = row.score > 0 or not chart.log_x
+    score = row.score if is_on_axis else math.nan
     has_own_chance = math.isfinite(row.chance)
     chance_text = f"chance {number(row.chance)}" if has_own_chance else ""
     return Mark(
@@ -268,16 +272,17 @@ def curve_plots_by_panel(chart: CurveChart, looks: Looks) -> list[tuple[str, lis
         of_references = references.get(panel, []) + references.get("", [])
         by_panel.append((panel, lines, of_references))
 
-    every = [
-        *(curve for _, lines, _ in by_panel for of_line in lines.values() for curve in of_line)
-    ]
-    every += [curve for _, _, of_references in by_panel for curve in of_references]
-    marks = [m for curve in every for m in curve.marks]
-    limits = axis_limits(
-        [value for m in marks for value in (m.value, m.low, m.high)], chart.limits, False
-    )
+    # All panels share their scales, so that they can be compared.
+    marks: list[Mark] = []
+    for _, lines, of_references in by_panel:
+        for of_line in [*lines.values(), of_references]:
+            for curve in of_line:
+                marks += curve.marks
+    heights: list[float] = []
+    for m in marks:
+        heights += [m.value, m.low, m.high]
     common: dict[str, Any] = {
-        "limits": limits,
+        "limits": axis_limits(heights, chart.limits, False),
         "x": chart.x_label,
         "y": chart.y_label,
         "at": [m.x for m in marks],
@@ -286,24 +291,24 @@ def curve_plots_by_panel(chart: CurveChart, looks: Looks) -> list[tuple[str, lis
         "percent": chart.percent,
         "guides": list(chart.guides.items()),
     }
-    drawn = []
+    plots_by_panel = []
     for panel, lines, of_references in by_panel:
         note = chart.panel_notes.get(panel, "")
         if not chart.plot_per_line:
-            together = [*of_references, *_named_by_line(lines, looks)]
+            all_lines = [*of_references, *_named_by_line(lines, looks)]
             width = ONE_PLOT if len(by_panel) == 1 else WIDE
-            drawn.append((panel, [curves(panel, together, note=note, width=width, **common)]))
+            plot = curves(panel, all_lines, note=note, width=width, **common)
+            plots_by_panel.append((panel, [plot]))
             continue
-        of_panel_plots = []
-        for line, own in lines.items():
-            faint = _faint(lines, line)
+        # Each line has a plot of its own, with the other lines faint behind it.
+        plots = []
+        for line, of_line in lines.items():
+            background = [*_faint(lines, line), *of_references]
+            panel_and_note = ", ".join(filter(None, (panel, note)))
             name = shown_name(line, looks)
-            beside = ", ".join(filter(None, (panel, note)))
-            of_panel_plots.append(
-                curves(name, [*faint, *of_references, *own], note=beside, **common)
-            )
-        drawn.append((panel, of_panel_plots))
-    return drawn
+            plots.append(curves(name, [*background, *of_line], note=panel_and_note, **common))
+        plots_by_panel.append((panel, plots))
+    return plots_by_panel
 
 
 def _dashes(points: pd.DataFrame, chart: CurveChart) -> dict[Any, tuple[float, ...]]:
