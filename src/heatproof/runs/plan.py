@@ -232,6 +232,7 @@ def make_plan(
         models[name] = with_evident_task(with_frames(network, datasets), datasets)
     check_data_names(chosen_evaluations, datasets)
 
+    # A sample of each data set tells its kind, for which defaults are filled in.
     samples = {name: _first_sample(source) for name, source in datasets.items()}
     reasons: dict[str, str] = {}
     if RECOMMENDED in chosen_explainers:
@@ -241,14 +242,15 @@ def make_plan(
     for dataset, source in datasets.items():
         for name, network in models.items():
             sample = samples[dataset]
+            with_backgrounds = with_references(
+                chosen_explainers, dataset, source, network, sample, seed, references
+            )
             configured[dataset, name] = configure(
                 dataset,
                 source,
                 sample,
                 network,
-                with_references(
-                    chosen_explainers, dataset, source, network, sample, seed, references
-                ),
+                with_backgrounds,
                 chosen_evaluations,
                 other_data=len(datasets) > 1,
             )

@@ -55,8 +55,8 @@ def main_tables(comparison: Comparison) -> list[Table]:
         columns = {
             "method": "Method",
             "outcome": "Result",
-            "mean_a": a,
-            "mean_b": b,
+            "mean_a": str(a),
+            "mean_b": str(b),
             "difference": "Difference",
             "p": "p",
             "joined": "Samples",
