@@ -53,7 +53,10 @@ def plots_of(component: Component, looks: Looks) -> list[Plot]:
     if isinstance(component, ScoreChart):
         return _score_plots(component, looks)
     if isinstance(component, CurveChart):
-        return [plot for _, plots in curve_plots_by_panel(component, looks) for plot in plots]
+        all_plots: list[Plot] = []
+        for _, plots in curve_plots_by_panel(component, looks):
+            all_plots += plots
+        return all_plots
     if isinstance(component, Matrix):
         return _matrix_plots(component, looks) if component.shaded else []
     if isinstance(component, Scatter):
@@ -479,6 +482,7 @@ def _by_group(keys: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 
 
 def _scatter_plots(chart: Scatter, looks: Looks) -> list[Plot]:
+    """Return a plot of points for every panel; a panel with too many samples shows some, evenly spread."""
     rows = with_columns(
         chart.points,
         x_low=math.nan,
@@ -498,15 +502,15 @@ def _scatter_plots(chart: Scatter, looks: Looks) -> list[Plot]:
     x_limits, y_limits = _scatter_limits(chart, rows)
     names = panels(rows)
     most = min(MOST_SAMPLES, max(1, ALL_SAMPLES // len(names)))
-    drawn = []
+    plots = []
     for panel in names:
         of_panel = rows[rows["panel"] == panel]
         if chart.is_sample and len(of_panel) > most:
-            at = np.linspace(0, len(of_panel) - 1, most).round().astype(int)
-            of_panel = of_panel.iloc[at]
+            shown_rows = np.linspace(0, len(of_panel) - 1, most).round().astype(int)
+            of_panel = of_panel.iloc[shown_rows]
         marks = [_point_mark(chart, row, looks) for row in records(of_panel)]
         is_large = not chart.is_sample
-        drawn.append(
+        plots.append(
             points_plot(
                 shown_name(panel, looks),
                 marks,
@@ -523,7 +527,7 @@ def _scatter_plots(chart: Scatter, looks: Looks) -> list[Plot]:
                 **({"width": ONE_PLOT, "height": 260.0} if is_large else {}),
             )
         )
-    return drawn
+    return plots
 
 
 def _scatter_limits(chart: Scatter, rows: pd.DataFrame) -> tuple[Limits, Limits]:

@@ -90,8 +90,10 @@ class Run:
         evaluations = self.manifest.study.evaluations
         if evaluation is not None and evaluation not in evaluations:
             raise unknown("evaluation", evaluation, evaluations)
-        results = [r for r in self._every_result() if evaluation in (None, r.label)]
-        measures = {name for result in results for name in result.arrays.measures}
+        results = [result for result in self._every_result() if evaluation in (None, result.label)]
+        measures: set[str] = set()
+        for result in results:
+            measures.update(result.arrays.measures)
         if measure is not None and results and measure not in measures:
             raise unknown("measure", measure, measures)
 

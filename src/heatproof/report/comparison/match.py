@@ -472,6 +472,8 @@ def add_versions(matched: Matched, runs: Sequence[ComparedRun]) -> None:
     matched.subject += disagreements("versions", versions, matched.labels)
     devices = []
     for run in runs:
-        used = {device for session in run.manifest.sessions for device in session.devices}
-        devices.append(", ".join(sorted(used)))
+        devices_of_run: set[str] = set()
+        for session in run.manifest.sessions:
+            devices_of_run.update(session.devices)
+        devices.append(", ".join(sorted(devices_of_run)))
     matched.subject += disagreements("devices", devices, matched.labels)

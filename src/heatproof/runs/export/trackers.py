@@ -204,28 +204,31 @@ def _package(name: str) -> Any:
 def _to_mlflow(
     mlflow: Any, content: Payload, project: str, uri: str | None, files: list[Path]
 ) -> tuple[str, bool]:
+    """Write a run to MLflow; return where it is there, and whether it was there before and is updated."""
     entities = mlflow.entities
     _check_reachable(uri or mlflow.get_tracking_uri())
+    all_metrics = []
+    for name, value in content.metrics.items():
+        all_metrics.append(entities.Metric(name, value, content.when, 0))
+    all_params = [entities.Param(name, value) for name, value in content.params.items()]
+    all_tags = [entities.RunTag(name, value) for name, value in content.tags.items()]
     try:
         client = mlflow.MlflowClient(tracking_uri=uri)
-        known = client.get_experiment_by_name(project)
-        experiment = known.experiment_id if known else client.create_experiment(project)
-        known_runs = client.search_runs(
+        existing = client.get_experiment_by_name(project)
+        experiment = existing.experiment_id if existing else client.create_experiment(project)
+        earlier_runs = client.search_runs(
             [experiment], f"tags.`{RUN_TAG}` = '{content.fingerprint}'", max_results=1
         )
-        target = (
-            known_runs[0]
-            if known_runs
-            else client.create_run(experiment, tags=content.tags, run_name=content.name)
-        )
-        identifier = target.info.run_id
-        for metrics in _chunks(
-            [entities.Metric(k, v, content.when, 0) for k, v in content.metrics.items()], 500
-        ):
+        if earlier_runs:
+            tracked = earlier_runs[0]
+        else:
+            tracked = client.create_run(experiment, tags=content.tags, run_name=content.name)
+        identifier = tracked.info.run_id
+        for metrics in _chunks(all_metrics, 500):
             client.log_batch(identifier, metrics=metrics)
-        for params in _chunks([entities.Param(k, v) for k, v in content.params.items()], 90):
+        for params in _chunks(all_params, 90):
             client.log_batch(identifier, params=params)
-        for tags in _chunks([entities.RunTag(k, v) for k, v in content.tags.items()], 90):
+        for tags in _chunks(all_tags, 90):
             client.log_batch(identifier, tags=tags)
         for path in files:
             tried(path, partial(client.log_artifact, identifier, str(path)))
@@ -239,7 +242,7 @@ def _to_mlflow(
     address = str(uri or mlflow.get_tracking_uri())
     if address.startswith("http"):
         where = f"{_without_password(address)}/#/experiments/{experiment}/runs/{identifier}"
-    return where, bool(known_runs)
+    return where, bool(earlier_runs)
 
 
 def _to_wandb(
