@@ -131,10 +131,11 @@ def axis_limits(
 
 def thinned(values: pd.Series, most: int) -> list[float]:
     """Return at most so many of the numbers that are not missing, evenly spread over their order."""
-    known = values.dropna()
-    if len(known) > most:
-        known = known.iloc[np.linspace(0, len(known) - 1, most).round().astype(int)]
-    return [float(value) for value in known]
+    present = values.dropna()
+    if len(present) > most:
+        positions = np.linspace(0, len(present) - 1, most).round().astype(int)
+        present = present.iloc[positions]
+    return [float(value) for value in present]
 
 
 def panels(frame: pd.DataFrame) -> list[str]:
@@ -146,6 +147,7 @@ def panels(frame: pd.DataFrame) -> list[str]:
 
 
 def _score_plots(chart: ScoreChart, looks: Looks) -> list[Plot]:
+    """Return a plot of dots for every panel, with a row for each score."""
     rows = with_columns(
         chart.scores,
         low=math.nan,
@@ -391,6 +393,7 @@ def _faint(lines: Mapping[Any, Sequence[Curve]], line: Any) -> list[Curve]:
 
 
 def _matrix_plots(matrix: Matrix, looks: Looks) -> list[Plot]:
+    """Return a matrix as a shaded table of numbers."""
     grid = MatrixGrid(matrix)
     if not grid.rows:
         return []
@@ -413,6 +416,7 @@ def _matrix_plots(matrix: Matrix, looks: Looks) -> list[Plot]:
 
 
 def _cell_mark(cell: Any, row: Any, column: Any, looks: Looks) -> Mark:
+    """Return the number of a cell with what a page shows when one points at it."""
     name = f"{shown_name(row, looks)}, {shown_name(column, looks)}"
     method = looks[row].name if isinstance(row, str) and row in looks else ""
     return Mark(
@@ -548,6 +552,7 @@ def _scatter_limits(chart: Scatter, rows: pd.DataFrame) -> tuple[Limits, Limits]
 
 
 def _point_mark(chart: Scatter, row: Any, looks: Looks) -> Mark:
+    """Return the point of one row of a scatter plot, with its intervals."""
     look = look_of(row, looks)
     name = look.name or str(row.note) or "sample"
     return Mark(

@@ -361,6 +361,7 @@ class Overview:
         return f"No method is significantly better than all others on any of {tests}."
 
     def _headline_of_one_test(self, methods: Sequence[str], column: Column) -> str:
+        """Say which method is best on the only test, or between which it is undecided."""
         verdict, test = column.verdict, column.title.lower()
         if verdict.best is not None:
             return f"{self.looks[verdict.best].name} {column.result.axis.best} of these {word(len(methods))} methods."

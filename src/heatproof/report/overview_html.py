@@ -90,6 +90,7 @@ def _cell(cell: ScreenCell, is_control: bool) -> Markup:
 
 
 def _maps(overview: Overview, proof: ProofSheet, example: ExampleMaps) -> Markup:
+    """Return the maps beside the verdict with their title and text."""
     sheet = example_sheet(overview, proof, example)
     text = (
         '<div style="max-width:{}px"><b>{}</b><p style="margin:0 0 4px;opacity:.75">{}</p>{}</div>'

@@ -229,6 +229,7 @@ def sentences(verdict: Verdict, best: str, names: Mapping[str, str] | None = Non
 
 
 def _who_is_best(verdict: Verdict, best: str, names: Mapping[str, str]) -> str:
+    """Say which method is best, or why none is; `best` is the verb of the axis, such as "is the most stable method"."""
     scores = verdict.scores
     if len(verdict.methods) == 1:
         (only,) = verdict.methods

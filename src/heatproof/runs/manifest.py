@@ -709,8 +709,8 @@ def begin(root: Place, study: Study, shard_size: int, command: str) -> OpenSessi
     """Begin a run in a new directory, or resume the one that is there; raise if it holds another study."""
     storage.forget_listings()
     _write_first(root, study, shard_size, command)
-    found = agreeing_manifest(root, study)
-    session = OpenSession(found, _session_path(root), _additions(found.study, study))
+    current = agreeing_manifest(root, study)
+    session = OpenSession(current, _session_path(root), _additions(current.study, study))
     if session.adds:
         session.record({"started": now(), "command": command, "versions": versions()})
         try:

@@ -128,12 +128,14 @@ class Run:
         dataset = _one_of("dataset", dataset, study.datasets)
         model = _one_of("model", model, study.models)
         explainer = _one_of("explainer", explainer, study.explainers)
-        found = kept.read_maps(self.directory, dataset, model, explainer)
-        if not found:
+        map_of_sample = kept.read_maps(self.directory, dataset, model, explainer)
+        if not map_of_sample:
             raise UserError(f"{self.path} holds no maps of {explainer}; {kept.ADVICE}")
-        if sample is not None and sample not in found:
-            raise unknown("sample with a kept map", sample, found)
-        return found if sample is None else found[sample]
+        if sample is None:
+            return map_of_sample
+        if sample not in map_of_sample:
+            raise unknown("sample with a kept map", sample, map_of_sample)
+        return map_of_sample[sample]
 
     def judge_maps(self, evaluations: Any, data: Any = None) -> pd.DataFrame:
         """What evaluations that need maps alone say of the kept ones, in the form of `table`, without the model.

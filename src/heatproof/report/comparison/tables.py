@@ -97,6 +97,7 @@ def all_tables(comparison: Comparison) -> list[tuple[Table, int]]:
 
 
 def _columns_of_all(rows: pd.DataFrame) -> dict[str, str]:
+    """Return the columns of a table with every row, without those that say the same in all or nothing."""
     pairs = rows[["a", "b"]].drop_duplicates()
     columns = {"method": "Method"}
     if (rows["condition"] != OVERALL).any():

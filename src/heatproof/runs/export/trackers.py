@@ -248,9 +248,9 @@ def _to_mlflow(
 def _to_wandb(
     wandb: Any, content: Payload, project: str, uri: str | None, files: list[Path]
 ) -> tuple[str, bool]:
-    settings = wandb.Settings(
-        console="off", silent=True, x_disable_stats=True, **({"base_url": uri} if uri else {})
-    )
+    """Write a run to Weights & Biases; return where it is there, and whether it was there before and is updated."""
+    server = {"base_url": uri} if uri else {}
+    settings = wandb.Settings(console="off", silent=True, x_disable_stats=True, **server)
     identifier = content.fingerprint[:16]
     try:
         tracked = wandb.init(

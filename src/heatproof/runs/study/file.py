@@ -82,6 +82,8 @@ LARGEST_FILE = 1_000_000
 
 
 def _from(least: int) -> BeforeValidator:
+    """Return a validator of whole numbers of at least `least`."""
+
     def check(value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise UserError(
