@@ -428,4 +428,3 @@ class AxisResult:
     def registered_name(self, explainer: str) -> str:
         """Return the name by which a study file calls an explainer."""
         return self.manifest.study.explainer(explainer).name or explainer
-
