@@ -131,9 +131,9 @@ def rule(
         return say("\n\n".join(textwrap.fill(paragraph, width) for paragraph in paragraphs))
     widest = max(map(len, RULES))
     styles = {"problem": "red", "warning": "yellow", "note": ""}
-    for known in RULES.values():
-        line = f"{known.severity:<8} {known.name:<{widest}}  {known.summary}"
-        paint([(line, styles[known.severity])])
+    for rule in RULES.values():
+        line = f"{rule.severity:<8} {rule.name:<{widest}}  {rule.summary}"
+        paint([(line, styles[rule.severity])])
 
 
 def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:

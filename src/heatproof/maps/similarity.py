@@ -268,6 +268,7 @@ class _SafeMaps:
 
 
 def _safe(maps: Tensor, valid: Tensor | None = None) -> _SafeMaps:
+    """Return maps without NaN and infinities, with their bounds and numbers of valid positions."""
     maps = _as_float32(maps.detach())
     n = math.prod(maps.shape[1:])
     safe = torch.nan_to_num(maps, 0.0, 0.0, 0.0)

@@ -43,6 +43,7 @@ def markdown(overviews: Iterable[Overview]) -> str:
 
 
 def _table(overview: Overview) -> list[str]:
+    """Return the lines of the table of a verdict: a row for each explainer, a column for each test."""
     heads = ["", *(f"{column.question}<br>*{column.title.lower()}*" for column in overview.columns)]
     rows = [_row(heads), _row(["---"] * len(heads))]
     for explainer in overview.rows:

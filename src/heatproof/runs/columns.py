@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 def of_part(part: pq.ParquetFile, schema: pa.Schema) -> pa.Table:
     """Return the rows of a part in a schema; columns that it lacks are null, others are left out."""
-    known = [name for name in schema.names if name in part.schema_arrow.names]
-    rows = part.read(columns=known, use_threads=False)
+    stored_names = [name for name in schema.names if name in part.schema_arrow.names]
+    rows = part.read(columns=stored_names, use_threads=False)
     for i, field in enumerate(schema):
         if field.name not in rows.column_names:
             rows = rows.add_column(i, field, pa.nulls(len(rows), field.type))

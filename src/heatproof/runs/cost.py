@@ -249,6 +249,7 @@ class CostEstimator(BatchRunner):
     def explain(
         self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int
     ) -> Tensor:
+        """Return noise in the shape of maps (B, …), and charge what the maps would cost."""
         maps_charged = len(batch)
         if name not in self.price_and_shape:
             maps_charged -= self._find_price(explainer, name, batch, target, seed)
@@ -300,6 +301,7 @@ def _linear_stand_in(model: Model) -> Iterator[None]:
     first_outputs: list[Tensor] = []
 
     def call(inputs: Tensor, aux: Mapping[str, Tensor], read: Read) -> Tensor:
+        """Return the first output of the network, changed a little by the inputs, without a pass."""
         is_watched = model._is_hooked() or torch._C._len_torch_function_stack()
         reads_layers = getattr(read, "__func__", None) is not Model.read
         if is_watched or reads_layers:

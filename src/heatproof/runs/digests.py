@@ -106,18 +106,18 @@ def contents(paths: Sequence[Place]) -> Iterator[bytes]:
 
 def parts(folder: Place) -> list[Any]:
     """Return the parts below a folder, sorted; raise if two are of the same shard, for either may be meant."""
-    found = files(folder, ".parquet")
-    for first, second in doubled(found):
+    paths = files(folder, ".parquet")
+    for first, second in doubled(paths):
         raise UserError(
             f"{first} and {second} are of the same shard; remove one, or rerun the command, which keeps one"
         )
-    return found
+    return paths
 
 
-def doubled(found: Sequence[Any]) -> list[tuple[Any, Any]]:
+def doubled(paths: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Return the neighbours in a sorted list of parts that are of the same shard."""
     pairs = []
-    for first, second in pairwise(found):
+    for first, second in pairwise(paths):
         if first.parent == second.parent and part_of(first.name) == part_of(second.name):
             pairs.append((first, second))
     return pairs

@@ -201,10 +201,10 @@ class RunDirectory:
 
     def existing_files(self, keys: Iterable[PartKey]) -> list[Place]:
         """Return the files of these parts: none or one each, or several if processes did a shard at the same time."""
-        found: list[Place] = []
+        files: list[Place] = []
         for key in keys:
-            found += storage.existing_files(key.path(self.root))
-        return found
+            files += storage.existing_files(key.path(self.root))
+        return files
 
     def write(self, key: PartKey, rows: pa.Table) -> None:
         """Write a part, which is either whole or absent, whatever happens."""

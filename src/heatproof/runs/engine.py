@@ -225,7 +225,7 @@ class Engine:
         writer: PartWriter,
     ) -> None:
         """Write what an evaluation yielded for an explainer: the scores last, whose part says that all is written."""
-        place = (job.dataset, job.model, evaluation)
+        key_columns = (job.dataset, job.model, evaluation)
         images = [result for result in results if isinstance(result, GalleryImage)]
         scores = [result for result in results if isinstance(result, Scores)]
         if images:
@@ -234,17 +234,17 @@ class Engine:
             large = gallery_ids(candidates, self.plan.seed, LARGE_GALLERY_SIZE)
             writer.write(
                 PartKey.gallery(job, evaluation, explainer),
-                partial(gallery_rows, *place, images, data, large),
+                partial(gallery_rows, *key_columns, images, data, large),
             )
         if any(column.reference_sums is not None for column in scores):
             writer.write(
                 PartKey.references(job, evaluation, explainer),
-                partial(tables.reference_rows, *place, subject.references.batch.ids, scores),
+                partial(tables.reference_rows, *key_columns, subject.references.batch.ids, scores),
             )
         role = role_of(self.plan.explainers[explainer])
         writer.write(
             PartKey.scores(job, evaluation, explainer),
-            partial(tables.score_rows, *place, role, subject.batch.ids, scores),
+            partial(tables.score_rows, *key_columns, role, subject.batch.ids, scores),
         )
 
     def _write_maps(self, job: Job, key: PartKey, subject: Subject, writer: PartWriter) -> None:

@@ -74,14 +74,14 @@ def _check_empty(root: Place) -> None:
 
 def _agreed_study(sources: Sequence[Place], mixed_versions: bool) -> Study:
     """Return the study that all runs are part of; raise for the first run that contradicts those before it."""
-    known = read_manifest(sources[0])
-    study = known.study.as_mapping()
+    first = read_manifest(sources[0])
+    study = first.study.as_mapping()
     for source in sources[1:]:
         manifest = read_manifest(source)
-        contradictions = differences(_form(known), _form(manifest))
+        contradictions = differences(_form(first), _form(manifest))
         contradictions += contradictions_between(Study.model_validate(study), manifest.study)
         if not mixed_versions:
-            contradictions += differences(known.versions, manifest.versions, "versions")
+            contradictions += differences(first.versions, manifest.versions, "versions")
         if contradictions:
             lines = "\n  ".join(contradictions)
             lines = lines.replace("the run has", "the first has")

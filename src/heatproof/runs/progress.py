@@ -217,6 +217,7 @@ def _notebook_bar(ipython: Any, clock: Clock, title: str) -> Callable[[], None]:
 
 
 def _terminal_bar(stack: ExitStack, clock: Clock, title: str) -> Callable[[], None]:
+    """Show a bar on standard error until the stack ends; return the function that draws it anew."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -104,27 +104,30 @@ def every_axis_result(
     results = []
     for arrays in every_arrays:
         dataset, model, evaluation = arrays.dataset, arrays.model, arrays.evaluation
-        is_here = (table["dataset"] == dataset) & (table["model"] == model)
-        is_sample_here = (samples["dataset"] == dataset) & (samples["model"] == model)
-        place = (dataset, model, evaluation)
+        is_of_pair = (table["dataset"] == dataset) & (table["model"] == model)
+        is_sample_of_pair = (samples["dataset"] == dataset) & (samples["model"] == model)
+        images = []
+        for item in gallery:
+            if (item.dataset, item.model, item.evaluation) == (dataset, model, evaluation):
+                images.append(item)
         result = AxisResult(
             axis=axis_of(evaluation, manifest, arrays.values),
             arrays=arrays,
-            rows=table[is_here & (table["evaluation"] == evaluation)],
-            samples=samples[is_sample_here],
-            gallery=[i for i in gallery if (i.dataset, i.model, i.evaluation) == place],
+            rows=table[is_of_pair & (table["evaluation"] == evaluation)],
+            samples=samples[is_sample_of_pair],
+            gallery=images,
             settings=settings_of(evaluation, manifest, dataset, model),
             manifest=manifest,
-            sibling_rows=table[is_here],
+            sibling_rows=table[is_of_pair],
             marks=marks[dataset, model],
         )
         results.append(result)
 
-    places = list(dict.fromkeys((result.dataset, result.model) for result in results))
+    pairs = list(dict.fromkeys((result.dataset, result.model) for result in results))
     position = {axis: i for i, axis in enumerate(BY_NAME)}
 
     def reading_order(result: AxisResult) -> tuple[int, int]:
-        place = places.index((result.dataset, result.model))
-        return place, position.get(result.axis.name, len(position))
+        pair = pairs.index((result.dataset, result.model))
+        return pair, position.get(result.axis.name, len(position))
 
     return sorted(results, key=reading_order)

@@ -162,13 +162,12 @@ def place(where: str | Path | StorePath) -> Place:
     """
     if isinstance(where, StorePath):
         return where
-    found = _SCHEME.fullmatch(str(where))
-    if found is None:
+    address = _SCHEME.fullmatch(str(where))
+    if address is None:
         return Path(where)
-    scheme = found[1].lower()
-    rest = (
-        found[2].replace("\\", "/").strip("/")
-    )  # a Path of an address has lost one of its slashes
+    scheme = address[1].lower()
+    # A Path of an address has lost one of its slashes.
+    rest = address[2].replace("\\", "/").strip("/")
     if scheme in ("file", "local"):
         return Path(f"/{rest}" if sys.platform != "win32" else rest)
     if scheme not in STORES:
@@ -238,22 +237,24 @@ def existing_files(path: Place) -> list[Any]:
     """
     folder = str(path.parent)
     longest_use = FRESH[isinstance(path, StorePath)]
-    known = _listed.get(folder)
-    if known is None or time.monotonic() - known[0] > longest_use:
+    listing = _listed.get(folder)
+    if listing is None or time.monotonic() - listing[0] > longest_use:
         listed_at = time.monotonic()
         names_by_part: dict[str, list[str]] = {}
         for name in sorted(entry.name for entry in _listing(path.parent)):
             if name.endswith(".parquet") and not name.startswith("."):
                 names_by_part.setdefault(part_of(name), []).append(name)
-        known = _listed[folder] = (listed_at, names_by_part)
-    return [path.parent / name for name in known[1].get(part_of(path.name), ())]
+        listing = _listed[folder] = (listed_at, names_by_part)
+    _, names_by_part = listing
+    return [path.parent / name for name in names_by_part.get(part_of(path.name), ())]
 
 
 def note(path: Place) -> None:
     """Add a part that this process wrote to the listing of its folder."""
-    known = _listed.get(str(path.parent))
-    if known is not None:
-        names = known[1].setdefault(part_of(path.name), [])
+    listing = _listed.get(str(path.parent))
+    if listing is not None:
+        _, names_by_part = listing
+        names = names_by_part.setdefault(part_of(path.name), [])
         names[:] = sorted({*names, path.name})
 
 
@@ -323,9 +324,9 @@ def _connect(base: str) -> tuple[Any, str]:
     scheme = base.partition("://")[0]
     try:
         fsspec = importlib.import_module("fsspec")
-        found, path = fsspec.core.url_to_fs(base)
+        file_system, path = fsspec.core.url_to_fs(base)
     except ImportError as error:
         package = STORES[scheme]
         install = f'"heatproof[{EXTRAS[package]}]"' if package in EXTRAS else package
         raise UserError(f"{base} needs {package}: pip install {install}") from error
-    return found, str(path).rstrip("/")
+    return file_system, str(path).rstrip("/")

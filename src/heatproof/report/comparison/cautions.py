@@ -64,6 +64,7 @@ def cautions(comparison: Comparison) -> list[Finding]:
 
 
 def _lost_samples(comparison: Comparison) -> list[str]:
+    """Return a line for each comparison under a condition that many samples could not be joined for."""
     differences = comparison.differences
     is_condition = differences["family"] == "conditions"
     is_lost = differences["joined"] < HIGH_LOSS * differences["samples"]

@@ -128,9 +128,9 @@ def _difference_sentence(row: Any, comparison: Comparison) -> str:
         verb = "scores higher than"
     gap = gap_text(row, -1 if row.difference < 0 else 1)
     facts = [_measure_title(measure), p_value(row.p), counted(row.joined, "sample")]
-    place = place_of(row, comparison.overall)
+    where = place_of(row, comparison.overall)
     name = comparison.named(row)
-    return f"{name}{place}: {first} {verb} {second} by {gap} ({', '.join(facts)})."
+    return f"{name}{where}: {first} {verb} {second} by {gap} ({', '.join(facts)})."
 
 
 def _measure_title(measure: Measure) -> str:

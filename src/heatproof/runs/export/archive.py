@@ -30,15 +30,17 @@ def write_zip(run: Run, path: Path) -> list[str]:
 
     Names are sorted and carry no times, so equal runs give equal bytes.
     """
-    held = {MANIFEST: run.path / MANIFEST}
+    path_of = {MANIFEST: run.path / MANIFEST}
     for folder, suffix in SUFFIXES.items():
-        found = (
-            parts(run.path / folder) if suffix == ".parquet" else files(run.path / folder, suffix)
-        )
-        held |= {within(file, run.path): file for file in found}
-    names = sorted(held)
+        if suffix == ".parquet":
+            paths = parts(run.path / folder)
+        else:
+            paths = files(run.path / folder, suffix)
+        for file in paths:
+            path_of[within(file, run.path)] = file
+    names = sorted(path_of)
     with zipfile.ZipFile(path, "x", allowZip64=True) as archive:
-        for name, content in zip(names, contents([held[name] for name in names]), strict=True):
+        for name, content in zip(names, contents([path_of[name] for name in names]), strict=True):
             _add(archive, name, content)
         with scratch() as drawn:
             _add(archive, REPORT, run.report(drawn / REPORT).read_bytes())
@@ -72,6 +74,7 @@ def unpacked(path: Path) -> Path:
 
 @cache
 def _unpacked(path: Path, changed: int, size: int) -> Path:
+    """Unpack the files of a run into a temporary folder; time and size tell a zip that has changed from the cached one."""
     folder = Path(tempfile.mkdtemp(prefix="heatproof-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
@@ -96,23 +99,23 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
     names = {entry.filename for entry in entries}
     if len(names) < len(entries):
         raise UserError(f"{path} holds a name twice")
-    tops = [
-        name[: -len(MANIFEST)]
-        for name in names
-        if re.fullmatch(rf"([^/]+/)?{re.escape(MANIFEST)}", name)
-    ]
+    # The run is at the top of the zip or in one folder there: where its manifest is.
+    tops = []
+    for name in names:
+        if re.fullmatch(rf"([^/]+/)?{re.escape(MANIFEST)}", name):
+            tops.append(name.removesuffix(MANIFEST))
     if len(tops) != 1:
         raise UserError(f"{path} holds no run: it has {'several' if tops else 'no'} {MANIFEST}")
-    members = {
-        entry.filename[len(tops[0]) :]: entry
-        for entry in entries
-        if entry.filename.startswith(tops[0])
-    }
-    members = {name: entry for name, entry in members.items() if _belongs(name)}
-    whole = sum(entry.file_size for entry in members.values())
-    if whole > LARGEST_GROWTH * path.stat().st_size:
+    (top,) = tops
+    members = {}
+    for entry in entries:
+        name = entry.filename.removeprefix(top)
+        if entry.filename.startswith(top) and _belongs(name):
+            members[name] = entry
+    total_size = sum(entry.file_size for entry in members.values())
+    if total_size > LARGEST_GROWTH * path.stat().st_size:
         raise UserError(
-            f"{path} would unpack to {whole:,} bytes, {LARGEST_GROWTH} times its size or more"
+            f"{path} would unpack to {total_size:,} bytes, {LARGEST_GROWTH} times its size or more"
         )
     return members
 
@@ -132,6 +135,7 @@ def _belongs(name: str) -> bool:
 
 
 def _check(path: Path, entry: zipfile.ZipInfo) -> None:
+    """Raise for an entry that leads outside of the folder, that is no plain file, or that is encrypted."""
     name = entry.filename
     if name.startswith("/") or re.search(r"[\\:\0]|(^|/)\.\.(/|$)", name) or "//" in name:
         raise UserError(f"{path} holds the name {name!r}, which leads outside of its folder")
