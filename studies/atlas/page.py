@@ -360,7 +360,9 @@ def in_one_sentence(t: Tables, judged: Sequence[AxisResult]) -> list[str]:
     """Return what came of all claims, in one sentence."""
     counts = Counter(j.verdict for j in judged)
     unjudged = len(judged) - sum(counts[v] for v in (HOLDS, DOES_NOT, MIXED, UNDECIDED))
-    text = f"**Of {len(judged)} published claims that we tested on {len(t.networks)} small networks, "
+    text = (
+        f"**Of {len(judged)} published claims that we tested on {len(t.networks)} small networks, "
+    )
     text += f"{counts[HOLDS]} hold and {counts[DOES_NOT]} do not**; {counts[MIXED]} are mixed, "
     text += f"{counts[UNDECIDED]} are undecided, and {unjudged} could not be judged."
     return [text]

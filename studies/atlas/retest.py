@@ -26,7 +26,10 @@ RETESTED = ("faithfulness", "certificate", "localisation")
 def ahead(scores: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """Yield the significant pairs (winner, loser) of the scores of one run on one axis; a higher score is better."""
     wide = scores.pivot_table(
-        index="explainer", columns=["condition", "severity", "sample"], values="value", observed=True
+        index="explainer",
+        columns=["condition", "severity", "sample"],
+        values="value",
+        observed=True,
     )
     names, levels = list(wide.index), wide.columns.droplevel("sample").unique()
     samples = scores["sample"].unique()

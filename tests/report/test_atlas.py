@@ -210,7 +210,13 @@ def test_intervals_of_several_parts_hold_together(study):
 
 def test_sign_flips_find_who_is_ahead_and_leave_out_pairs_of_controls(study):
     random = np.random.default_rng(0)
-    means = {"lime(samples=32)": 1.0, "saliency": 0.0, "grad_cam": 0.0, "random": -1.0, "sobel": 2.0}
+    means = {
+        "lime(samples=32)": 1.0,
+        "saliency": 0.0,
+        "grad_cam": 0.0,
+        "random": -1.0,
+        "sobel": 2.0,
+    }
     rows = [
         {
             "explainer": name,

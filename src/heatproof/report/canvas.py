@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
 
 PIXELS = 12 / 7 * 72
-TYPEFACES = ("Helvetica", "Arial", "Liberation Sans", "Nimbus Sans")
 """Per inch on paper, where text of 12 pixels has 7 points."""
+TYPEFACES = ("Helvetica", "Arial", "Liberation Sans", "Nimbus Sans")
+"""Tried in this order for PNG and PDF; a browser's `sans-serif` is one of them. Without any, matplotlib's own DejaVu Sans."""
 LETTER = 0.56
 """How wide a letter is on average, as a share of the size of the text."""
+BOLD = 1.1
+"""How much wider bold text is."""
 Anchor = Literal["start", "middle", "end"]
 
 
@@ -393,8 +396,8 @@ def flowed(plots: Sequence[Plot], inches: float) -> list[Sheet]:
     rows: list[list[Plot]] = []
     most = max([inches * PIXELS, *(plot.sheet.width for plot in plots)])
     for plot in plots:
-        used = sum(p.sheet.width + GAP for p in rows[-1]) if rows else math.inf
-        if used + plot.sheet.width > most:
+        used = sum(_width_with_title(p) + GAP for p in rows[-1]) if rows else math.inf
+        if used + _width_with_title(plot) > most:
             rows.append([])
         rows[-1].append(plot)
     sheets: list[Sheet] = []
@@ -407,19 +410,29 @@ def flowed(plots: Sequence[Plot], inches: float) -> list[Sheet]:
             sheets[-1].height += GAP
         sheet, top, x = sheets[-1], sheets[-1].height, 0.0
         for plot in row:
-            right = x + plot.sheet.width
             if plot.title:
                 sheet.add(Words(x, top + 13, plot.title, "ink", bold=True))
-                right = max(right, x + 1.2 * width_of(plot.title))
             if plot.title and plot.note:
-                after = x + 1.2 * width_of(plot.title) + 6
+                after = x + _width_of_title(plot)
                 sheet.add(Words(after, top + 13, plot.note, "third"))
-                right = max(right, after + 1.2 * width_of(plot.note))
             sheet.place(plot.sheet, x, top + headed)
+            right = x + _width_with_title(plot)
             sheet.width = max(sheet.width, right)
-            x += plot.sheet.width + GAP
+            x = right + GAP
         sheet.height = top + tall
     return sheets
+
+
+def _width_of_title(plot: Plot) -> float:
+    """Return how wide the title of a plot is, which is bold, with the gap before its note."""
+    return BOLD * width_of(plot.title) + (8 if plot.note else 0)
+
+
+def _width_with_title(plot: Plot) -> float:
+    """Return how wide a plot is with its title and its note, which stand in one line above it."""
+    if not plot.title:
+        return plot.sheet.width
+    return max(plot.sheet.width, _width_of_title(plot) + width_of(plot.note))
 
 
 def inches_of(sheet: Sheet, inches: float) -> float:

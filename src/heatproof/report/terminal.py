@@ -18,6 +18,7 @@ from heatproof.report.sections import leads
 from heatproof.report.table_rows import cell_text, table_rows
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding
+from heatproof.results.names import MARKS
 from heatproof.results.verdict import Label
 from heatproof.runs.manifest import Manifest
 from heatproof.text import digits_of, number, records, with_interval
@@ -108,8 +109,10 @@ def _ranking(result: AxisResult, width: int) -> list[Line]:
             label = labels.get(r.explainer, Label.NONE)
             style = "dim" if r.control else STYLES.get(label, "")
             raw = number(r.raw, digits_of(r.raw, r.raw_low, r.raw_high)) if form else ""
-            note = "control" if r.control else ""
-            rows.append(((rank, result.looks[r.explainer].name, score, raw, note), style))
+            mark = MARKS.get(result.marks.get(r.explainer, ""), "")
+            note = ", ".join(filter(None, ("control" if r.control else "", mark)))
+            name = result.unmarked_looks[r.explainer].name
+            rows.append(((rank, name, score, raw, note), style))
         widths = [max(len(row[i]) for row, _ in rows) for i in range(5)]
         widths[1] = max(12, min(widths[1], width - 4 - 8 - (sum(widths) - widths[1])))
         lines.append(("", ""))
