@@ -373,7 +373,7 @@ def main_claims(judged: Sequence[AxisResult]) -> list[str]:
     rows = []
     for j in judged:
         if j.claim.plain:
-            outcome = "does not hold" if j.verdict == DOES_NOT else j.verdict
+            outcome = "does\u00a0not\u00a0hold" if j.verdict == DOES_NOT else j.verdict
             claim = f"{j.claim.plain} ({j.claim.paper})"
             rows.append((claim, j.claim.published, in_short(j), f"**{outcome}**"))
     return grid(("claim (paper)", "published", "we measured", "verdict"), rows)
