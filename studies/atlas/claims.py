@@ -66,7 +66,11 @@ class Found:
 
 @dataclass(frozen=True)
 class Claim:
-    """A published claim: where it stands, what was printed, and how it is tested; `why` where it cannot be."""
+    """A published claim: where it stands, what was printed, and how it is tested; `why` where it cannot be.
+
+    The claims of the first screen have `plain`, the claim in plain words, and `measured`, a template of the result (see
+    `in_short`).
+    """
 
     key: str
     paper: str
@@ -75,6 +79,8 @@ class Claim:
     published: str
     differs: str
     why: str
+    plain: str
+    measured: str
     test: Callable[[Tables], Found] | None
 
 
@@ -194,6 +200,35 @@ def shown(found: Found) -> str:
     where = {"above": "above", "below": "below", "within": within}[found.side]
     about = f"{found.said}, claimed {where} {_plain(found.bound)}: " if found.said else ""
     return about + "; ".join(told)
+
+
+def in_short(j: AxisResult) -> str:
+    """Return the result of a claim in a few words: its template with the numbers of its parts.
+
+    `{low}` and `{high}` are the smallest and the largest value, `{-low}` and `{-high}` the same with the sign turned,
+    `{n}` the number of parts, and `{holds}` and `{fails}` on how many of them the claim holds and does not.
+    """
+    if not j.found.parts:
+        return j.shown
+    values = [p.value for p in j.found.parts]
+    verdicts = [part_verdict(p, j.found) for p in j.found.parts]
+    words = {
+        "{low}": _rounded(min(values)),
+        "{high}": _rounded(max(values)),
+        "{-low}": _rounded(-min(values)),
+        "{-high}": _rounded(-max(values)),
+        "{n}": str(len(values)),
+        "{holds}": str(verdicts.count(HOLDS)),
+        "{fails}": str(verdicts.count(DOES_NOT)),
+    }
+    text = j.claim.measured
+    for field, number_in_words in words.items():
+        text = text.replace(field, number_in_words)
+    return text
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 10 else number(value)
 
 
 def power(found: Found) -> str:

@@ -384,7 +384,8 @@ def _end(value: float) -> str:
 def unbeaten(t: Tables) -> pd.DataFrame:
     """Per axis and method of images: on how many networks it was asked, beats another, and is beaten by one.
 
-    By the paired tests of the table (corrected within a network, 5 %), without controls and measures without a direction.
+    By the sign flips of `retest.py` where it has the axis, else by the paired tests of the runs (both corrected within a
+    network, 5 %), without controls and measures without a direction.
     """
     rows = t.pairs[~t.pairs["sweep"]].merge(t.networks[["network", "modality"]], on="network")
     rows = rows[rows["modality"] == "image"]
@@ -399,13 +400,17 @@ def unbeaten(t: Tables) -> pd.DataFrame:
         r.measure == t.headline(r.axis) and SIGNS.get((r.axis, r.measure), 0) != 0
         for r in rows.itertuples()
     ]
-    rows = rows[np.array(led, dtype=bool)]
-    counts: dict[tuple[str, str], list[set[str]]] = {}
+    rows = rows[np.array(led, dtype=bool) & ~rows["axis"].isin(t.ahead["axis"])]
+    results = list(t.ahead[["axis", "network", "winner", "loser"]].itertuples(index=False))
     for r in rows.itertuples():
-        ahead = SIGNS[r.axis, r.measure] * r.difference > 0
-        winner, loser = map(base, (r.first, r.second) if ahead else (r.second, r.first))
+        is_ahead = SIGNS[r.axis, r.measure] * r.difference > 0
+        winner, loser = (r.first, r.second) if is_ahead else (r.second, r.first)
+        results.append((r.axis, r.network, winner, loser))
+    counts: dict[tuple[str, str], list[set[str]]] = {}
+    for axis, network, *labels in results:
+        winner, loser = map(base, labels)
         if not {winner, loser} & set(CONTROLS):
-            counts.setdefault((r.axis, winner), [set(), set()])[0].add(r.network)
-            counts.setdefault((r.axis, loser), [set(), set()])[1].add(r.network)
+            counts.setdefault((axis, winner), [set(), set()])[0].add(network)
+            counts.setdefault((axis, loser), [set(), set()])[1].add(network)
     found = [(*key, len(asked[key]), len(won), len(lost)) for key, (won, lost) in counts.items()]
     return pd.DataFrame(found, columns=["axis", "explainer", "asked", "won", "lost"])

@@ -1,4 +1,4 @@
-"""Write the atlas: `docs/atlas.md`, its leaderboard and figures.
+"""Write the atlas: `docs/atlas.md` (one screen), `docs/atlas-claims.md` (the details), its leaderboard and figures.
 
     python studies/atlas/page.py                        all of it, from the committed tables
     python studies/atlas/page.py --sheets RUNS_FOLDER   also the proof sheets of the runs in a folder
@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,6 +32,7 @@ from claims import (
     UNTESTABLE,
     AxisResult,
     all_claims,
+    in_short,
     judge,
     part_verdict,
     verdict,
@@ -65,6 +66,10 @@ FIGURES = {
     "spread": "Shares of the variance of FASS with their intervals",
     "severity": "Predictions kept and scores against the strength of five perturbations",
 }
+DATED = "18 November 2026"
+"""When the committed tables were made. A verdict follows from them, with the statistics of that day."""
+RETESTED = "20 November 2026"
+"""When `tables/ahead.csv` was made."""
 ARITHMETIC = "page"
 """The command of claims that need no run."""
 ASKED = {
@@ -351,6 +356,29 @@ def cost_lines(t: Tables) -> list[str]:
     return [said, "", told, "", *grid(("axes", "runs", "samples", "minutes"), rows)]
 
 
+def in_one_sentence(t: Tables, judged: Sequence[AxisResult]) -> list[str]:
+    """Return what came of all claims, in one sentence."""
+    counts = Counter(j.verdict for j in judged)
+    unjudged = len(judged) - sum(counts[v] for v in (HOLDS, DOES_NOT, MIXED, UNDECIDED))
+    text = (
+        f"**Of {len(judged)} published claims that we tested on {len(t.networks)} small networks, "
+    )
+    text += f"{counts[HOLDS]} hold and {counts[DOES_NOT]} do not**; {counts[MIXED]} are mixed, "
+    text += f"{counts[UNDECIDED]} are undecided, and {unjudged} could not be judged."
+    return [text]
+
+
+def main_claims(judged: Sequence[AxisResult]) -> list[str]:
+    """Return the table of the claims that have plain words: the papers' main results."""
+    rows = []
+    for j in judged:
+        if j.claim.plain:
+            outcome = "does\u00a0not\u00a0hold" if j.verdict == DOES_NOT else j.verdict
+            claim = f"{j.claim.plain} ({j.claim.paper})"
+            rows.append((claim, j.claim.published, in_short(j), f"**{outcome}**"))
+    return grid(("claim (paper)", "published", "we measured", "verdict"), rows)
+
+
 def scope_lines(t: Tables, judged: Sequence[AxisResult]) -> list[str]:
     """How much has been run: what a verdict rests on."""
     claims, printed = len(judged), sum(j.found.command == ARITHMETIC for j in judged)
@@ -376,10 +404,32 @@ def differs_lines(judged: Sequence[AxisResult]) -> list[str]:
     return ["What differs from the paper's set-up: " + "; ".join(found) + ".", ""] if found else []
 
 
+def first_screen(t: Tables, judged: Sequence[AxisResult], pictures: dict[str, str]) -> str:
+    """Return `docs/atlas.md`: `first_screen.md` with its sentence, picture and table."""
+    parts = {
+        "sentence": in_one_sentence(t, judged),
+        "dated": [DATED],
+        "verdicts": [f"![{FIGURES['verdicts']}](figures/{pictures['verdicts']})"],
+        "main": main_claims(judged),
+    }
+    return filled("first_screen.md", parts)
+
+
+def filled(template: str, parts: Mapping[str, Sequence[str]]) -> str:
+    """Return a template of this folder with the lines of each {{part}}."""
+    text = Path(__file__).with_name(template).read_text(encoding="utf-8")
+    for key, lines in parts.items():
+        text = text.replace(f"{{{{{key}}}}}", "\n".join(lines).strip())
+    return text
+
+
 def markdown(
     t: Tables, judged: Sequence[AxisResult], pictures: dict[str, str], found: Split | None
 ) -> str:
-    """`page.md` with everything in its place; `pictures` are file names below docs/figures by what they show."""
+    """Return `docs/atlas-claims.md`: `page.md` with everything in its place.
+
+    `pictures` are file names below docs/figures by what they show.
+    """
     counts = Counter(j.verdict for j in judged)
     known = sum(bool(j.power) for j in judged if j.verdict == DOES_NOT)
     sheets = []
@@ -398,6 +448,8 @@ def markdown(
         own = [j for j in judged if _of(j, paper)]
         papers.append([f"### {title}", "", *differs_lines(own), *claim_rows(t, own), ""])
     parts: dict[str, Sequence[str]] = {
+        "dated": [DATED],
+        "retested": [RETESTED],
         "counts": scope_lines(t, judged),
         "outcomes": outcomes(judged),
         "short": short(judged),
@@ -424,10 +476,7 @@ def markdown(
     for key, data in (("small", figures.SMALL), ("large", figures.LARGE)):
         asked = figures.asked_both(t, data)
         parts[key] = [", ".join(asked) if 0 < len(asked) < 4 else f"{len(asked)} networks"]
-    text = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
-    for key, lines in parts.items():
-        text = text.replace(f"{{{{{key}}}}}", "\n".join(lines).strip())
-    return text
+    return filled("page.md", parts)
 
 
 def drawn(sheet: Sheet, target: Path, title: str, write: bool = True) -> str:
@@ -512,7 +561,8 @@ def main() -> None:
     t = load(given.tables)
     judged, found = [judge(claim, t) for claim in all_claims()], t.split
     names = pictures_of(t, judged, found, given.docs)
-    (given.docs / "atlas.md").write_text(markdown(t, judged, names, found), encoding="utf-8")
+    (given.docs / "atlas.md").write_text(first_screen(t, judged, names), encoding="utf-8")
+    (given.docs / "atlas-claims.md").write_text(markdown(t, judged, names, found), encoding="utf-8")
     (given.docs / "atlas-leaderboard.md").write_text(leaderboard.page(t), encoding="utf-8")
     size = sum(path.stat().st_size for path in (given.docs / "figures").glob("atlas-*"))
     if size > LARGEST:

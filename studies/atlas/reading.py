@@ -24,6 +24,7 @@ COLUMNS = {
     "aligned_low aligned_high aligned_calibrated aligned_calibrated_low aligned_calibrated_high noise_floor settings",
     "pairs": "run network axis measure first second difference low high p n",
     "values": "run network axis measure explainer condition severity sample value",
+    "ahead": "network axis winner loser",
     "ranking": "run network axis evaluation measure explainer score low high raw rank rank_low rank_high samples mark",
     "papers": "paper place table row column value",
     "earlier": "key part value low high n page command",
@@ -63,6 +64,8 @@ class Tables:
     cells: pd.DataFrame
     pairs: pd.DataFrame
     values: pd.DataFrame
+    ahead: pd.DataFrame
+    """Significant pairs by the sign flips of `retest.py`; the axes that are not in it are judged by `pairs`."""
     papers: pd.DataFrame
     earlier: pd.DataFrame
     ranking: pd.DataFrame
@@ -231,6 +234,7 @@ def load(folder: Path = TABLES) -> Tables:
         cells,
         pairs,
         values,
+        read["ahead"],
         read["papers"],
         read["earlier"],
         ranking,

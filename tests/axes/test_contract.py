@@ -130,7 +130,7 @@ def test_results_come_by_dataset_and_model_with_own_axes_last() -> None:
         assert one.groups == 8
         assert len(one.samples) == 8
     first = every[0]
-    assert "blind" in first.looks["sobel"].name
+    assert "ignores model" in first.looks["sobel"].name
     means = table[(table["measure"] == "dependence") & (table["dataset"] == "photos")]
     means = means[means["model"] == "net"].groupby("explainer")["value"].mean()
     assert first.ranking["explainer"].tolist() == ["a", "b", "sobel"]

@@ -123,6 +123,11 @@ def test_a_run_says_beforehand_how_long_it_takes_and_what_it_leaves_out(
     assert re.search("certificate.*regression", text)
     code, text, _ = main("run", tmp_path / "shapes.yaml", "--allow-code", "--out", tmp_path / "run")
     assert code == 0 and "estimated" not in text, "what is done already needs no estimate"
+    more = ("--allow-code", "--out", tmp_path / "run", "--verbose")
+    code, verbose, _ = main("run", tmp_path / "shapes.yaml", *more)
+    assert code == 0 and len(verbose.splitlines()) > len(text.splitlines())
+    assert re.search(r"^ *rank +explainer", verbose, re.M)
+    assert not re.search(r"^ *rank +explainer", text, re.M)
 
 
 def test_validate_says_and_writes_what_measures_tell(main, tmp_path):

@@ -36,7 +36,7 @@ MODULES = (
     "claims_soft",
     "claims_sanity",
 )
-MODULES += ("spread", "figures", "leaderboard", "page", "tables", "beside")
+MODULES += ("spread", "figures", "leaderboard", "page", "tables", "beside", "retest")
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +79,11 @@ def test_the_page_is_what_the_tables_make(study, tables, judged):
     docs = ROOT / "docs"
     pictures = study.page.pictures_of(tables, judged, tables.split, docs, write=False)
     made = study.page.markdown(tables, judged, pictures, tables.split).splitlines()
-    kept = (docs / "atlas.md").read_text("utf-8").splitlines()
+    kept = (docs / "atlas-claims.md").read_text("utf-8").splitlines()
     assert [(a, b) for a, b in zip(made, kept, strict=True) if not same(a, b)] == []
+    first = (docs / "atlas.md").read_text("utf-8").splitlines()
+    made = study.page.first_screen(tables, judged, pictures).splitlines()
+    assert [(a, b) for a, b in zip(made, first, strict=True) if not same(a, b)] == []
     boards = (docs / "atlas-leaderboard.md").read_text("utf-8").splitlines()
     made = study.leaderboard.page(tables).splitlines()
     assert [(a, b) for a, b in zip(made, boards, strict=True) if not same(a, b)] == []
@@ -110,6 +113,18 @@ def test_there_are_claims_of_every_paper_and_none_without_a_number(judged, study
             assert j.power or all(p.low == p.high for p in j.found.parts), (
                 f"{j.claim.key} has no power"
             )
+
+
+def test_the_first_screen_has_every_paper_with_the_verdicts_of_its_claims(judged, study):
+    rows = study.page.main_claims(judged)[2:]
+    main = [j for j in judged if j.claim.plain]
+    assert len(rows) == len(main) <= 16
+    assert {"FASS", "Soft stability", "Invariance", "ROAD", "SRG", "LATEC"} <= {
+        j.claim.paper for j in main
+    }
+    for row, j in zip(rows, main, strict=True):
+        assert f"**{j.verdict}" in row.replace("\u00a0", " ") and "{" not in row
+        assert NUMBER.search(study.claims.in_short(j)), j.claim.key
 
 
 def test_published_numbers_are_in_the_table_of_printed_values(judged, tables):
@@ -191,6 +206,33 @@ def test_intervals_of_several_parts_hold_together(study):
             for p in study.claims.widened(found).parts
         )
     assert wrong / tries < 0.05 + 3 * (0.05 * 0.95 / tries) ** 0.5
+
+
+def test_sign_flips_find_who_is_ahead_and_leave_out_pairs_of_controls(study):
+    random = np.random.default_rng(0)
+    means = {
+        "lime(samples=32)": 1.0,
+        "saliency": 0.0,
+        "grad_cam": 0.0,
+        "random": -1.0,
+        "sobel": 2.0,
+    }
+    rows = [
+        {
+            "explainer": name,
+            "condition": "radius",
+            "severity": level,
+            "sample": f"s{i}",
+            "value": mean + 0.1 * random.normal(),
+        }
+        for name, mean in means.items()
+        for level in (1.0, 2.0)
+        for i in range(12)
+    ]
+    pairs = set(study.retest.ahead(pd.DataFrame(rows)))
+    names = sorted(means, key=means.get, reverse=True)
+    expected = {(a, b) for a in names for b in names if means[a] > means[b]}
+    assert pairs == expected - {("sobel", "random")}
 
 
 def test_power_is_the_distance_seen_four_times_out_of_five(study):

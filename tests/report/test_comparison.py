@@ -678,9 +678,12 @@ def test_what_is_blind_is_marked_in_comparison_and_leaderboard(tmp_path):
         )
     compared = compare(*paths)
     page = compared.page(tmp_path / "page.html").read_text()
-    assert "Edge filter (blind)" in page and "Saliency (blind)" not in page
+    assert "Edge filter (ignores model)" in page and "Saliency (ignores model)" not in page
     rows = compared.differences[compared.differences["measure"] == "fass"]
-    assert {compared.named(row) for row in rows.itertuples()} == {"Saliency", "Edge filter (blind)"}
+    assert {compared.named(row) for row in rows.itertuples()} == {
+        "Saliency",
+        "Edge filter (ignores model)",
+    }
     boards = leaderboard(*paths)["boards"]
     marks = {(row["explainer"], row["mark"]) for board in boards for row in board["rows"]}
     assert marks == {("saliency", ""), ("sobel", "blind")} and {b["axis"] for b in boards} == {
@@ -688,7 +691,7 @@ def test_what_is_blind_is_marked_in_comparison_and_leaderboard(tmp_path):
         "dependence",
     }
     shown = leaderboard_page(leaderboard(*paths))
-    assert "Edge filter (blind)" in shown and "Saliency (blind)" not in shown
+    assert "Edge filter (ignores model)" in shown and "Saliency (ignores model)" not in shown
 
 
 def planned(

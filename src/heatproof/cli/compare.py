@@ -27,36 +27,42 @@ def check(
     directory: Directory,
     require: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A requirement, such as 'stability.fass >= 0.6 @ 0.95'; may be repeated."
-        ),
+        typer.Option(help="A requirement, such as 'stability.fass >= 0.6 @ 0.95'; repeatable."),
     ] = None,
     file: Annotated[
         list[Path] | None,
-        typer.Option(help="A file of requirements: one in each line, or YAML."),
+        typer.Option(help="A file of requirements, one per line, or YAML."),
     ] = None,
     forbid: Annotated[
         list[str] | None,
-        typer.Option(metavar="RULE", help="Fail if this rule finds something; may be repeated."),
+        typer.Option(metavar="RULE", help="Fail if this rule reports a finding; repeatable."),
     ] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write a JUnit report here too.")] = None,
-    format: Annotated[Form, typer.Option(help="How to print what was found.")] = Form.text,
-    min_samples: Annotated[int, typer.Option(help="Fewer samples with a score are a failure.")] = 8,
+    junit: Annotated[
+        Path | None, typer.Option(help="Also write a JUnit report to this file.")
+    ] = None,
+    format: Annotated[Form, typer.Option(help="Output format.")] = Form.text,
+    min_samples: Annotated[int, typer.Option(help="Fail with fewer scored samples than this.")] = 8,
     min_retention: Annotated[
-        float, typer.Option(help="A smaller share of retained pairs is a failure.")
+        float, typer.Option(help="Fail with a smaller share of retained pairs than this.")
     ] = 0.1,
     max_undefined: Annotated[
         float,
-        typer.Option(help="A larger share of undefined maps, or of open decisions, is a failure."),
+        typer.Option(
+            help="Fail with a larger share of undefined maps or undecided samples than this."
+        ),
     ] = 0.1,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Bounds that hold whatever the scores, by betting.")
+        bool,
+        typer.Option(
+            "--strict",
+            help="Use betting bounds, which make no assumption about the distribution of scores.",
+        ),
     ] = False,
 ) -> None:
     """Check a run against requirements, for CI.
 
-    Exit status: 0 all passed, 1 a requirement failed or a forbidden rule found something, 2 a mistake, such as a
-    requirement about nothing in the run. `heatproof rule` lists the rules.
+    Exit status: 0 passed, 1 failed, 2 usage error, such as a requirement that matches nothing in the run.
+    `heatproof rule` lists the rules.
     """
     from heatproof.runs.atomic import write_atomically
     from heatproof.runs.run import read
@@ -92,25 +98,23 @@ def compare(
     runs: Runs,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the comparison page, one HTML file, here."),
+        typer.Option(metavar="FILE", help="Write the comparison to this HTML file."),
     ] = None,
     text: Annotated[
-        bool, typer.Option("--text", help="Print everything, also with --out.")
+        bool, typer.Option("--text", help="Print the comparison even with --out.")
     ] = False,
     evaluation: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this evaluation; may be repeated."),
+        typer.Option(metavar="NAME", help="Only this evaluation; repeatable."),
     ] = None,
     only_shared: Annotated[
         bool,
-        typer.Option(
-            "--only-shared", help="Leave out what was measured differently, and compare the rest."
-        ),
+        typer.Option("--only-shared", help="Compare only what was measured the same way."),
     ] = False,
     across_seeds: Annotated[
         bool,
         typer.Option(
-            "--across-seeds", help="Compare runs of different seeds or references, by raw scores."
+            "--across-seeds", help="Allow different seeds or references; compare raw scores."
         ),
     ] = False,
 ) -> None:
@@ -138,20 +142,20 @@ def compare(
 
 def validate(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few samples of every model: a minute of one core.")
+        bool, typer.Option("--quick", help="Few samples per model; about a minute on one core.")
     ] = False,
     markdown: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the whole table with its sentences here."),
+        typer.Option(metavar="FILE", help="Write the results as Markdown to this file."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other samples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the samples.")] = 0,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this model; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Only this model; repeatable.")
     ] = None,
 ) -> None:
-    """Try every measure on models whose right map is known.
+    """Test every measure on models whose correct map is known.
 
-    How often does a measure prefer the truer map, to what is it blind, and how many samples does it need?
+    How often does a measure prefer the truer map, which errors does it miss, and how many samples does it need?
     """
     check_file("--markdown", markdown, "validation.md")
     from heatproof.runs.atomic import write_atomically
@@ -175,14 +179,12 @@ def leaderboard(
     runs: Runs,
     out: Annotated[
         Path,
-        typer.Option(
-            metavar="DIR", help="The directory for leaderboard.json and leaderboard.html."
-        ),
+        typer.Option(metavar="DIR", help="Directory for leaderboard.json and leaderboard.html."),
     ] = Path("."),
 ) -> None:
-    """Rank the explainers of several runs, here and on a page.
+    """Rank the explainers of several runs; write a page.
 
-    Each board has the scores that were measured in the same way: same data, settings, seed and measure.
+    Each board ranks scores that were measured the same way: same data, settings, seed and measure.
     """
     from heatproof.report.comparison import leaderboard as standings_of
     from heatproof.report.comparison.leaderboard_page import leaderboard_text, write_standings

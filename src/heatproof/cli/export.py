@@ -36,22 +36,22 @@ def figures(
         Path, typer.Argument(metavar="DIR", help="A run directory, or a run packed as a zip.")
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where they go; by default DIR/figures.")
+        Path | None, typer.Option(metavar="DIR", help="Output directory; default: DIR/figures.")
     ] = None,
     formats: Annotated[
         str,
         typer.Option(
             "--format",
             metavar="LIST",
-            help="Formats of figures, of pdf, png and svg; tables are tex.",
+            help="Figure formats: pdf, png, svg. Tables are tex.",
         ),
     ] = "pdf,png",
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only these; repeat it or separate names by commas."),
+        typer.Option(metavar="NAME", help="Only these figures; repeatable, or comma-separated."),
     ] = None,
     width: Annotated[
-        str, typer.Option(help="column (3.25 in), text (6.75 in) or inches.")
+        str, typer.Option(help="column (3.25 in), text (6.75 in) or a number of inches.")
     ] = "text",
 ) -> None:
     """Write the papers' figures and LaTeX tables.
@@ -100,7 +100,7 @@ def export(
         typer.Option(help="csv, arrow (Feather), hf (Hugging Face), maps (npz, PNG) or zip (all)."),
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Where it goes; by default beside the run.")
+        Path | None, typer.Option(metavar="PATH", help="Output path; default: beside the run.")
     ] = None,
 ) -> None:
     """Write CSV, Arrow, a Hugging Face data set, the kept maps, or one zip."""
@@ -124,12 +124,12 @@ def push(
     project: Annotated[
         str | None,
         typer.Option(
-            "--project", "--experiment", help="The project or experiment; by default heatproof."
+            "--project", "--experiment", help="The project or experiment; default: heatproof."
         ),
     ] = None,
     uri: Annotated[
         str | None,
-        typer.Option(help="The tracking server; by default the one in the tracker's own settings."),
+        typer.Option(help="The tracking server; default: from the tracker's own settings."),
     ] = None,
 ) -> None:
     """Send a run to MLflow or Weights & Biases, or update it there.

@@ -18,14 +18,14 @@ def init(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="The file of a network (.pt, .pth, .safetensors, .onnx, model.py), or a name as in a study file.",
+            help="A model file (.pt, .pth, .safetensors, .onnx, model.py), or a name as in a study file.",
         ),
     ],
     data: Annotated[
         str,
         typer.Argument(
             metavar="DATA",
-            help="A folder of pictures, .npz, .csv, …, or a name as in a study file.",
+            help="A folder of pictures, an .npz or .csv file, …, or a name as in a study file.",
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The study file to write.")] = Path(
@@ -35,7 +35,7 @@ def init(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The network of a file of weights, such as torchvision:resnet18 or python:nets.py:make.",
+            help="The architecture of a file of weights, such as torchvision:resnet18 or python:nets.py:make.",
             show_default=False,
         ),
     ] = None,
@@ -43,8 +43,8 @@ def init(
 ) -> None:
     """Write a study file for a model and data, with comments on what to change.
 
-    The kind of data, the size of pictures, the normalisation, the classes, methods and tests that fit are found from
-    the files and a few passes. A file that is there is not overwritten.
+    The kind of data, the image size, the normalisation, the classes and suitable methods and tests are detected from the
+    files and a few passes. An existing file is not overwritten.
     """
     from heatproof.runs.study.starter import write_first_study
 

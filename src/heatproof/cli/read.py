@@ -41,7 +41,7 @@ def report(
     directory: Directory,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where the HTML file goes; by default DIR/report.html."),
+        typer.Option(metavar="FILE", help="The HTML file to write; default: DIR/report.html."),
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Print the verdict; write nothing.")] = False,
     verbose: Annotated[
@@ -52,7 +52,7 @@ def report(
         bool, typer.Option("--markdown", help="Print the verdict as Markdown; write nothing.")
     ] = False,
 ) -> None:
-    """Draw the report again, or print what it says."""
+    """Write the HTML report again, or print the verdict."""
     from heatproof.runs.run import read
     from heatproof.runs.verify import missing
 
@@ -74,15 +74,15 @@ def show(
     directory: Directory,
     sample: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="The id of a sample, or its end where only one has it."),
+        typer.Option(metavar="ID", help="The id of a sample, or a unique ending of it."),
     ] = None,
     explainer: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Only these explainers; * stands for anything."),
+        typer.Option(metavar="NAME", help="Only these explainers; * is a wildcard."),
     ] = None,
-    worst: Annotated[int, typer.Option(min=1, metavar="N", help="How many samples to list.")] = 10,
+    worst: Annotated[int, typer.Option(min=1, metavar="N", help="Number of samples to list.")] = 10,
 ) -> None:
-    """Show what a run holds and its worst samples, or the story of one sample."""
+    """Show the contents of a run and its worst samples, or every result of one sample."""
     from heatproof.report.sample import sample_text
     from heatproof.report.show import overview
     from heatproof.runs.run import read
@@ -119,10 +119,10 @@ def verify(directory: Directory) -> None:
 def rule(
     name: Annotated[
         str | None,
-        typer.Argument(help="The name of a rule; without one, all are listed.", show_default=False),
+        typer.Argument(help="The name of a rule; without it, list all rules.", show_default=False),
     ] = None,
 ) -> None:
-    """Explain a finding by the name of its rule: what it means, what to do, an example."""
+    """Explain a warning by the name of its rule: what it means, what to do, an example."""
     from heatproof.rules import RULES, section_of
 
     if name is not None:
@@ -137,7 +137,7 @@ def rule(
 
 
 def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
-    """List what a study file may name, with parameters and defaults."""
+    """List the names a study file can use, with parameters and defaults."""
     from heatproof.runs.study.catalogue import catalogue
 
     rows = catalogue(what.value)
@@ -174,7 +174,7 @@ def print_summary(run: Run, verbose: bool = False) -> None:
         return
     total = len(samples.drop_duplicates(["dataset", "sample"]))
     lines = [
-        f"  {len(unreadable)} of {counted(total, 'sample')} could not be read and took no part"
+        f"  {len(unreadable)} of {counted(total, 'sample')} could not be read and were left out"
     ]
 
     listed = unreadable.head(MOST_UNREADABLE)
@@ -182,12 +182,10 @@ def print_summary(run: Run, verbose: bool = False) -> None:
     for sample, error in zip(listed["sample"], listed["error"], strict=True):
         lines.append(f"    {sample:<{width}}  {' '.join(error.split())}")
     if len(unreadable) > len(listed):
-        lines.append(f"    and {len(unreadable) - len(listed)} more, which the report names")
+        lines.append(f"    and {len(unreadable) - len(listed)} more, listed in the report")
     transient = int(unreadable["transient"].fillna(False).sum())
     if transient > 0:
-        lines.append(
-            f"    the storage did not deliver {transient} of them: --retry-errors reads them again"
-        )
+        lines.append(f"    {transient} of them failed in the storage: retry with --retry-errors")
     paint([("", ""), *((line, "yellow") for line in lines)])
 
 

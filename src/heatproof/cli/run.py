@@ -28,8 +28,12 @@ StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file (
 Limit = Annotated[
     int | None, typer.Option(metavar="N", help="Use only the first N samples of each data set.")
 ]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Print the results of every test as well.")
+]
 AllowCode = Annotated[
-    bool, typer.Option("--allow-code", help="Run the Python code that the study names as python:…")
+    bool,
+    typer.Option("--allow-code", help="Allow the study to run Python code (python:… entries)."),
 ]
 INTERRUPTED = 130
 """The exit code of a run that was interrupted, as shells have it for Ctrl-C."""
@@ -44,7 +48,7 @@ def demo(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where the run goes; by default demo-run, and demo-quick with --quick.",
+            help="Output directory; default: demo-run, or demo-quick with --quick.",
             show_default=False,
         ),
     ] = None,
@@ -52,7 +56,7 @@ def demo(
         int | None,
         typer.Option(
             metavar="N",
-            help="How many photographs to use, 1 to 16. By default 14, and 4 with --quick.",
+            help="Number of photographs, 1 to 16; default: 14, or 4 with --quick.",
             show_default=False,
         ),
     ] = None,
@@ -60,14 +64,14 @@ def demo(
         bool,
         typer.Option(
             "--quick",
-            help="Run a small part in about half a minute: three methods, the controls, stability and faithfulness.",
+            help="Half a minute: three methods and the controls, stability and faithfulness only.",
         ),
     ] = False,
     model: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Use another ImageNet classifier, named as in a study file, such as timm:mobilenetv3_small_100.",
+            help="Another ImageNet classifier, named as in a study file, such as timm:mobilenetv3_small_100.",
             show_default=False,
         ),
     ] = None,
@@ -75,28 +79,27 @@ def demo(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The network of a file:… model, such as torchvision:resnet18.",
+            help="The architecture of a file:… model, such as torchvision:resnet18.",
             show_default=False,
         ),
     ] = None,
     mean: Annotated[
         str | None,
-        typer.Option(
-            metavar="R,G,B", help="Replace the mean that the model's inputs are shifted by."
-        ),
+        typer.Option(metavar="R,G,B", help="Mean of the input normalisation, for --model."),
     ] = None,
     std: Annotated[
         str | None,
         typer.Option(
-            metavar="R,G,B", help="Replace the deviation that the model's inputs are divided by."
+            metavar="R,G,B", help="Standard deviation of the input normalisation, for --model."
         ),
     ] = None,
     allow_code: AllowCode = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Put four methods and three controls through all six tests on real photographs; write a report.
+    """Test four methods and three controls on real photographs, with all six tests; write a report.
 
-    The report also says how far the methods agree. The photographs are part of heatproof. Its classifier,
-    EfficientNet-Lite0, needs the extra `demo`; --model takes another one.
+    The photographs come with heatproof. The classifier, EfficientNet-Lite0, needs the extra `demo`; use --model for
+    another one.
     """
     from heatproof.data.bundled import photograph_credits
     from heatproof.runs.study import demo as plans
@@ -107,47 +110,47 @@ def demo(
     if quick:
         say(plans.QUICK_NOTE)
     target = out or Path("demo-quick" if quick else "demo-run")
-    _carry_out(planned, target)
+    _carry_out(planned, target, verbose=verbose)
 
 
 def run(
     study: StudyFile,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Where the run goes; by default runs/<name of the study>."
-        ),
+        typer.Option(metavar="DIR", help="Output directory; default: runs/<name of the study>."),
     ] = None,
     limit: Limit = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="Replace the study's seed.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Override the study's seed.")
+    ] = None,
     allow_code: AllowCode = False,
     workers: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Share the work among N processes, one per GPU or group of cores."
-        ),
+        typer.Option(metavar="N", help="Use N worker processes, one per GPU or group of cores."),
     ] = None,
     shard: Annotated[
         str | None,
         typer.Option(
-            metavar="I/N", help="Do only the I-th of N shares, as one task of a SLURM array."
+            metavar="I/N",
+            help="Compute only share I of N, for example as one task of a SLURM array.",
         ),
     ] = None,
     ray: Annotated[
         str | None,
         typer.Option(
             metavar="[ADDRESS]",
-            help="Share the work among a Ray cluster; by default that of this machine.",
+            help="Use a Ray cluster; without an address, one on this machine.",
         ),
     ] = None,
     retry_errors: Annotated[
         bool,
         typer.Option("--retry-errors", help="Retry samples that failed to load."),
     ] = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Run a study, or resume it; write its report.
+    """Run or resume a study; write its report.
 
-    Rerun the command to resume. A study with more explainers, models or data computes only what is new.
+    Rerun the command to resume. If you add explainers, models or data to the study, only those are computed.
     """
     share = _share(shard)
     _check_count("--limit", limit)
@@ -158,7 +161,7 @@ def run(
     target = out or Path("runs") / study.stem
     if ray is None and workers in (None, 1):
         plan = settings.plan(allow_code=allow_code)
-        return _carry_out(plan, target, share=share, retry_errors=retry_errors)
+        return _carry_out(plan, target, share=share, retry_errors=retry_errors, verbose=verbose)
     from heatproof.runs import executors
 
     recipe = executors.FromStudy(str(study.resolve()), seed, limit, allow_code)
@@ -170,7 +173,7 @@ def run(
         executor = executors.Processes(recipe, workers or 1)
     # The workers have the devices; here the models are only looked at.
     plan = replace(settings, device="cpu").plan(allow_code=allow_code)
-    return _carry_out(plan, target, executor, share, retry_errors)
+    return _carry_out(plan, target, executor, share, retry_errors, verbose)
 
 
 def plan(
@@ -178,7 +181,7 @@ def plan(
     limit: Limit = None,
     allow_code: AllowCode = False,
     no_trial: Annotated[
-        bool, typer.Option("--no-trial", help="Run nothing: no passes, no time.")
+        bool, typer.Option("--no-trial", help="Skip the trial passes; print no time estimate.")
     ] = False,
 ) -> None:
     """Say what a study would do: its conditions, passes and time, and the differences that it could find.
@@ -226,21 +229,18 @@ def plan(
 def merge(
     out: Annotated[
         Path,
-        typer.Argument(
-            metavar="OUT", help="Where the joined run goes: a new directory, or one of the runs."
-        ),
+        typer.Argument(metavar="OUT", help="Output directory: a new one, or one of the runs."),
     ],
-    directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR…", help="The directories to join.")
-    ],
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR…", help="The runs to merge.")],
     mixed_versions: Annotated[
         bool,
         typer.Option(
-            "--mixed-versions", help="Join runs made with different versions of torch and the like."
+            "--mixed-versions",
+            help="Merge runs made with different versions of torch or other libraries.",
         ),
     ] = False,
 ) -> None:
-    """Join directories that hold shares of one study."""
+    """Merge runs that each hold a share of one study."""
     from heatproof.runs.merge import merge as join
     from heatproof.runs.verify import missing, missing_in_words
 
@@ -293,6 +293,7 @@ def _carry_out(
     executor: Executor | None = None,
     share: tuple[int, int] = (1, 1),
     retry_errors: bool = False,
+    verbose: bool = False,
 ) -> None:
     """Run or resume a plan in a directory, and show the results."""
     from heatproof.runs.evaluate import finish_run, open_run
@@ -310,19 +311,17 @@ def _carry_out(
         say("\nheatproof: interrupted; rerun the command to resume", err=True)
         raise typer.Exit(INTERRUPTED) from stop
     if share[1] == 1:
-        return _present(done)
+        return _present(done, verbose)
 
     from heatproof.runs.verify import missing, missing_in_words
 
     say(f"share {share[0]}/{share[1]} is done in {opened.directory}")
     gaps = missing(opened.directory.root)
     if not gaps:
-        return _present(done)
+        return _present(done, verbose)
     say(f"{missing_in_words(gaps)}; the other shares, or `heatproof merge`, add them")
     if opened.plan.sampling is not None:
-        say(
-            f"then rerun this command, which goes on to as many samples as {opened.plan.sampling} takes"
-        )
+        say(f"then rerun this command to add as many samples as {opened.plan.sampling} needs")
     return None
 
 
@@ -397,10 +396,10 @@ def _sizes(plan: Plan) -> Iterator[str]:
             yield f"{name}: {conditions}, {explainers}"
 
 
-def _present(done: Run) -> None:
+def _present(done: Run, verbose: bool = False) -> None:
     """Print the results and where the report is."""
     say("")
-    print_summary(done)
+    print_summary(done, verbose)
     say("")
     say(f"look closer: heatproof show {shlex.quote(str(done.path))}")
     say(f"report: {done.report().resolve()}")

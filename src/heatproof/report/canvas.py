@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
 
 PIXELS = 12 / 7 * 72
-TYPEFACES = ("Helvetica", "Arial", "Liberation Sans", "Nimbus Sans")
 """Per inch on paper, where text of 12 pixels has 7 points."""
+TYPEFACES = ("Helvetica", "Arial", "Liberation Sans", "Nimbus Sans")
+"""Tried in this order for PNG and PDF; a browser's `sans-serif` is one of them. Without any, matplotlib's own DejaVu Sans."""
 LETTER = 0.56
 """How wide a letter is on average, as a share of the size of the text."""
+BOLD = 1.1
+"""How much wider bold text is."""
 Anchor = Literal["start", "middle", "end"]
 
 
@@ -406,8 +409,8 @@ def flowed(plots: Sequence[Plot], inches: float) -> list[Sheet]:
     for plot in plots:
         used = math.inf  # before the first plot there is no row
         if rows:
-            used = sum(earlier.sheet.width + GAP for earlier in rows[-1])
-        if used + plot.sheet.width > most:
+            used = sum(_width_with_title(earlier) + GAP for earlier in rows[-1])
+        if used + _width_with_title(plot) > most:
             rows.append([])
         rows[-1].append(plot)
     sheets: list[Sheet] = []
@@ -421,20 +424,29 @@ def flowed(plots: Sequence[Plot], inches: float) -> list[Sheet]:
         sheet = sheets[-1]
         top, x = sheet.height, 0.0
         for plot in row:
-            right = x + plot.sheet.width
             if plot.title:
                 sheet.add(Words(x, top + 13, plot.title, "ink", bold=True))
-                # With some room, for titles are bold and `width_of` is an estimate.
-                end_of_title = x + 1.2 * width_of(plot.title)
-                right = max(right, end_of_title)
-                if plot.note:
-                    sheet.add(Words(end_of_title + 6, top + 13, plot.note, "third"))
-                    right = max(right, end_of_title + 6 + 1.2 * width_of(plot.note))
+            if plot.title and plot.note:
+                end_of_title = x + _width_of_title(plot)
+                sheet.add(Words(end_of_title, top + 13, plot.note, "third"))
             sheet.place(plot.sheet, x, top + head)
+            right = x + _width_with_title(plot)
             sheet.width = max(sheet.width, right)
-            x += plot.sheet.width + GAP
+            x = right + GAP
         sheet.height = top + row_height
     return sheets
+
+
+def _width_of_title(plot: Plot) -> float:
+    """Return how wide the title of a plot is, which is bold, with the gap before its note."""
+    return BOLD * width_of(plot.title) + (8 if plot.note else 0)
+
+
+def _width_with_title(plot: Plot) -> float:
+    """Return how wide a plot is with its title and its note, which stand in one line above it."""
+    if not plot.title:
+        return plot.sheet.width
+    return max(plot.sheet.width, _width_of_title(plot) + width_of(plot.note))
 
 
 def inches_of(sheet: Sheet, inches: float) -> float:

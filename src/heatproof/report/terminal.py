@@ -19,6 +19,7 @@ from heatproof.report.sections import leads
 from heatproof.report.table_rows import cell_text, table_rows
 from heatproof.results.axis_result import AxisResult
 from heatproof.results.findings import Finding
+from heatproof.results.names import MARKS
 from heatproof.results.verdict import Label
 from heatproof.runs.manifest import Manifest
 from heatproof.text import digits_of, number, records, with_interval
@@ -139,12 +140,13 @@ def _ranking_rows(result: AxisResult, measure: Measure) -> list[tuple[tuple[str,
         rank = "–" if math.isnan(row.rank) else f"{row.rank:.0f}"
         if math.isfinite(row.rank_low) and row.rank_low != row.rank_high:
             rank += f" ({row.rank_low:.0f}–{row.rank_high:.0f})"
-        name = result.looks[row.explainer].name
+        name = result.unmarked_looks[row.explainer].name
         score = with_interval(row.score, row.low, row.high, row.samples)
         raw = number(row.raw, digits_of(row.raw, row.raw_low, row.raw_high))
         label = labels.get(row.explainer, Label.NONE)
         style = "dim" if row.control else STYLES.get(label, "")
-        note = "control" if row.control else ""
+        mark = MARKS.get(result.marks.get(row.explainer, ""), "")
+        note = ", ".join(filter(None, ("control" if row.control else "", mark)))
         rows.append(((rank, name, score, raw if is_calibrated else "", note), style))
     return rows
 

@@ -17,7 +17,7 @@ from heatproof.evaluation import FLIPPED, Condition, GalleryItem, Measure
 from heatproof.kinds import KINDS, DataKind
 from heatproof.results.arrays import ScoreArrays, groups_of, rows_to_arrays
 from heatproof.results.comparisons import TEST_COLUMNS, paired_tests
-from heatproof.results.names import Look, looks
+from heatproof.results.names import Look, looks, with_mark
 from heatproof.results.ranking import RANKING_COLUMNS, ranking
 from heatproof.results.score_estimates import calibrated_if_possible
 from heatproof.results.summary import mean_chance, summary
@@ -400,7 +400,7 @@ class AxisResult:
         marked = {}
         for explainer, look in self.unmarked_looks.items():
             mark = self.marks.get(explainer)
-            marked[explainer] = replace(look, name=f"{look.name} ({mark})") if mark else look
+            marked[explainer] = replace(look, name=with_mark(look.name, mark))
         return marked
 
     @property

@@ -109,6 +109,19 @@ def colour_of(name: str) -> str:
     return f"m{len(OWN_COLOURS) + shared}"
 
 
+MARKS = {"blind": "ignores model"}
+"""The words beside an explainer's name for a mark of `run.ranking()`."""
+
+
+def with_mark(name: str, mark: str | None) -> str:
+    """Return a display name with the words of its mark.
+
+    >>> with_mark("Edge filter", "blind"), with_mark("LIME", "")
+    ('Edge filter (ignores model)', 'LIME')
+    """
+    return f"{name} ({MARKS.get(mark, mark)})" if mark else name
+
+
 def looks(
     explainers: Iterable[str],
     controls: Collection[str] = (),

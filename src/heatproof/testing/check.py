@@ -309,7 +309,7 @@ def _what_would_pass(seen: Bound, more: int | None, wish: Requirement) -> str:
     gap = abs(seen.mean - wish.threshold)
     if not gap:
         return "more than the mean"
-    return f"a mean {gap:.2g} {'higher' if wish.at_least else 'lower'} at the least"
+    return f"a mean at least {gap:.2g} {'higher' if wish.at_least else 'lower'}"
 
 
 def _usual_bet(case: Case, scores: Estimate) -> Bet | None:

@@ -29,8 +29,8 @@ GRADES: dict[str, tuple[How, float]] = {
     "shifted": ("shift", 0.25),
     "shuffled": ("shuffle", 0.0),
     "wrong class": ("class", 0.0),
-    "sign turned": ("sign", 0.0),
-    "Sobel": ("sobel", 0.0),
+    "sign flipped": ("sign", 0.0),
+    "edge filter": ("sobel", 0.0),
     RANDOM: ("random", 0.0),
     CONSTANT: ("constant", 0.0),
 }

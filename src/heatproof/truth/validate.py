@@ -29,24 +29,24 @@ POWER, LEVEL = 0.8, 0.05
 SMALLEST = 1e-9
 """A smaller difference between two scores is rounding."""
 COMPARISONS = {name: (RIGHT, name) for name in GRADES if name not in (RIGHT, MINOR, CONSTANT)}
-COMPARISONS["0.3 over 3"] = ("noise 0.3", "noise 3")
+COMPARISONS["noise 0.3 over 3"] = ("noise 0.3", "noise 3")
 """Name of a comparison -> the truer map and the other."""
 SIGNS = {"prefers": "", "blind": "?", "misled": "!", "": ""}
 """What stands behind a share in the table, by verdict."""
 ARROWS = {"higher": "↑", "lower": "↓", "neither": "–"}
 VERDICTS_IN_WORDS = {
     "prefers": "prefers the right map to",
-    "blind": "is blind to",
-    "misled": "is misled by",
+    "blind": "cannot tell the right map from",
+    "misled": "scores the right map worse than",
 }
 VERDICTS_WITHOUT_DIRECTION = {
     "prefers": "scores the right map higher than",
-    "blind": "does not tell it from",
-    "misled": "scores it lower than",
+    "blind": "cannot tell the right map from",
+    "misled": "scores the right map lower than",
 }
 """The same for measures of which neither more nor less is better."""
 MARK = "<!-- heatproof validate -->\n"
-"""What comes before it in a page is kept when the table under it is written anew."""
+"""The text of a page before this mark stays when the table below it is rewritten."""
 HEADING = "`heatproof validate{} --markdown docs/validation.md`, {} samples of each model: {}."
 
 
@@ -182,17 +182,17 @@ def _sentences_of(rows: pd.DataFrame) -> Iterator[str]:
         corruptions = rows.loc[rows["verdict"] == verdict, "corruption"]
         if len(corruptions):
             clauses.append(f"{text} {listing(corruptions)}")
-    subject = "It" if has_direction else "No direction is better; it"
+    subject = "It" if has_direction else "Neither direction is better; it"
     yield f"{subject} {', '.join(clauses)}."
 
     preferences = rows.loc[rows["verdict"] == "prefers", "needed"]
     if len(preferences):
-        yield f"{preferences.max()} samples show each preference four times out of five."
+        yield f"{preferences.max()} samples are enough to show each preference with 80 % power."
     if first.resilience >= 0:
         share = with_interval(first.resilience, first.resilience_low, first.resilience_high)
         yield f"Resilience is {share}."
     if first.constant:
-        yield "It scores constant maps, which say nothing."
+        yield "It also scores constant maps, which carry no information."
 
 
 def markdown(table: pd.DataFrame, samples: int, how: str = "") -> str:

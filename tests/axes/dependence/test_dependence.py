@@ -137,7 +137,7 @@ def test_a_blind_explainer_is_marked_on_every_axis(run):
         "weight_noise": "",
     }
     page = run.report().read_text()
-    assert "Edge filter (blind)" in page and "Random map (blind)" in page
+    assert "Edge filter (ignores model)" in page and "Random map (ignores model)" in page
     rows = [line for line in run.text().splitlines() if "(control)" in line]
     assert sum("no" in line.split() for line in rows) == 2, "the column of the check"
     arrays = next(

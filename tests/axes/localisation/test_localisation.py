@@ -383,7 +383,7 @@ def test_regions_take_no_pass_and_mosaics_one_map_and_two_predictions():
 
 def test_the_section_says_what_its_headline_cannot_tell():
     html = corner_run(["input_x_gradient", "random"]).report().read_text()
-    assert re.search(r"Relevance mass.*sign turned", html)
+    assert re.search(r"Relevance mass.*sign flipped", html)
 
 
 def graded_data(n: int = 12) -> tuple[Model, heatproof.Data]:

@@ -6,7 +6,7 @@ from heatproof.axes.certificate.evaluation import MEASURES, Certificate, conditi
 from heatproof.axes.certificate.smoothing import SMOOTHED_MEASURES, Smoothing
 from heatproof.axis import Axis
 
-UNABLE = {"rate": ("noise 0.3", "noise 1", "noise 3", "blurred", "wrong class", "Sobel")}
+UNABLE = {"rate": ("noise 0.3", "noise 1", "noise 3", "blurred", "wrong class", "edge filter")}
 PATCHES: dict[str, Any] = {"radii": [1, 2], "epsilon": 0.3, "features": {"patches": {"size": 4}}}
 CERTIFICATE = Axis(
     name="certificate",

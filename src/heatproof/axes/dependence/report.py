@@ -32,7 +32,7 @@ IGNORES = finding_template(
     "samples: {scores}.",
     means="The map shows the input, not what the model has learned. However stable or symmetric it is, it cannot tell "
     "a good model from a broken one.",
-    do="Do not use it to explain this model. Every ranking marks it as blind.",
+    do="Do not use it to explain this model. Every ranking marks it: ignores the model.",
 )
 UNSHOWN = finding_template(
     "dependence-unclear",
@@ -258,7 +258,7 @@ def components(result: AxisResult) -> Iterator[Component]:
         key="scores",
         title="What changes the maps",
         caption="0: the map stays the same; 1: it changes as much as maps of unrelated samples differ. A method whose band "
-        f"lies below {NEGLIGIBLE:g}, the first dotted line, is blind; more is not better. Bands: 95 % intervals.",
+        f"lies below {NEGLIGIBLE:g}, the first dotted line, ignores the model; more is not better. Bands: 95 % intervals.",
         scores=_scores_of_weights_and_class(table),
         limits=(0.0, 1.0),
         guides={"negligible": NEGLIGIBLE, "unrelated samples": 1.0},

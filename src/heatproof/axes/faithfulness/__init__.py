@@ -50,10 +50,10 @@ AXIS = Axis(
     },
     blind_spots={
         **{name: ("blurred",) for name in ("road", "deletion_auc", "aopc", "pixel_flipping")},
-        "road_morf_accuracy": ("noise 0.3", "noise 1", "blurred", "Sobel"),
+        "road_morf_accuracy": ("noise 0.3", "noise 1", "blurred", "edge filter"),
         "insertion_auc": ("noise 0.3", "blurred"),
         "irof": ("noise 0.3", "noise 1", "blurred"),
-        "infidelity_scaled": ("sign turned",),
+        "infidelity_scaled": ("sign flipped",),
     },
     condition=removed,
     spans=spans_of_curves,

@@ -15,7 +15,7 @@ AXIS = Axis(
     measures=MEASURES,
     report="heatproof.axes.localisation.report",
     frontier_partner="faithfulness",
-    blind_spots={"relevance_mass": ("sign turned",)},
+    blind_spots={"relevance_mass": ("sign flipped",)},
     trial={"region": {"any_class": True}},
     condition=lambda condition, level: f"by {condition}",
 )

@@ -26,5 +26,5 @@ AXIS = Axis(
         "series": {"perturbations": ["jitter", "scaling", "time_shift"], "k": 0.1},
         "table": {"perturbations": ["column_noise"], "k": 0.2},
     },
-    blind_spots={"fass": ("blurred", "shifted", "sign turned")},
+    blind_spots={"fass": ("blurred", "shifted", "sign flipped")},
 )

@@ -33,5 +33,5 @@ AXIS = Axis(
         "invariant image": {"group": {"dihedral": {"n": 4}}, "sensitivity": 0.02},
         "invariant set": {"group": "permutation", "elements": 4},
     },
-    blind_spots={"equivariance": ("blurred", "wrong class", "sign turned", "Sobel")},
+    blind_spots={"equivariance": ("blurred", "wrong class", "sign flipped", "edge filter")},
 )

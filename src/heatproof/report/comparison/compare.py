@@ -17,7 +17,7 @@ from heatproof.report.comparison.differences import OVERALL, paired_differences
 from heatproof.report.comparison.match import Matched, match_runs, shown
 from heatproof.report.comparison.runs import ComparedRun, open_runs
 from heatproof.report.comparison.words import clearest_differences, results_of_pairs
-from heatproof.results.names import Look, looks
+from heatproof.results.names import Look, looks, with_mark
 from heatproof.runs.atomic import write_atomically
 from heatproof.runs.run import Run
 
@@ -79,7 +79,7 @@ class Comparison:
         marked = {}
         for name, look in looks(names, controls, names).items():
             mark = marks[name]
-            marked[name] = replace(look, name=f"{look.name} ({mark})") if mark else look
+            marked[name] = replace(look, name=with_mark(look.name, mark))
         return marked
 
     def named(self, row: Any) -> str:

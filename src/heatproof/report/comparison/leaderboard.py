@@ -261,8 +261,6 @@ def _display_names(entries: Sequence[Entry]) -> dict[str, str]:
         if len(models) > len(runs):
             where.append(entry.result.model)
         name = all_looks[entry.explainer].name
-        mark = entry.result.marks.get(entry.explainer)
-        name = f"{name} ({mark})" if mark else name
         names[str(i)] = f"{name} of {', '.join(where)}" if where else name
     return names
 

@@ -21,7 +21,7 @@ from heatproof.report.comparison.text import Line, table_lines, wrapped
 from heatproof.report.components import Matrix, ScoreChart, Table
 from heatproof.report.html import page
 from heatproof.report.page_parts import Chart, Panel, part_of
-from heatproof.results.names import Look, looks
+from heatproof.results.names import Look, looks, with_mark
 from heatproof.runs.atomic import write_atomically
 from heatproof.runs.differences import ABSENT, brief, call, plain, presets, told_apart
 from heatproof.runs.run import Run
@@ -115,7 +115,7 @@ class EntryNames:
     def look(self, row: Row) -> Look:
         """Return the display name of the explainer of a row, with its mark, and its colour."""
         look, mark = self.looks[row["explainer"]], row.get("mark")
-        return replace(look, name=f"{look.name} ({mark})") if mark else look
+        return replace(look, name=with_mark(look.name, mark))
 
     def where(self, row: Row) -> str:
         """Return the run of a row, with its model if some run has several."""
