@@ -285,10 +285,10 @@ class Evaluation:
         """
         return self
 
-    def with_background(self, mean: Tensor, of: str) -> Self:
+    def with_background(self, mean: Tensor, of: str, chosen: bool) -> Self:
         """Return a copy that removes features as a study's background does: `mean` is its mean sample (…), `of` names it.
 
-        The plan calls it after `configured_for`.
+        It was `chosen` in the study, or is the default of tables. The plan calls this after `configured_for`.
         """
         return self
 

@@ -69,7 +69,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a network of edges": (
         judged(GraphNet(), X),
-        "edge_index.*adjacency",
+        "adjacency",
     ),
     "inputs that nobody takes": (
         judged(Never(), open_data({"x": X, "depth": X})),

@@ -455,6 +455,12 @@ def test_measures_have_a_direction():
         "pixel_flipping",
         "infidelity",
         "infidelity_scaled",
+        "average_sensitivity",
+        "max_sensitivity",
+        "local_lipschitz",
+        "relative_input_stability",
+        "relative_output_stability",
+        "relative_representation_stability",
     }
 
 

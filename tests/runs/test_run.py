@@ -466,8 +466,13 @@ MISTAKES = {
         "two_at_a_time.*model",
     ),
     "nothing of the kind": (
-        {"explainers": [RepresentationSimilarity(train=Batch(("a",), pictures(1)[0]), layer="0")]},
-        "stability.*feature explanations",
+        {
+            "explainers": [
+                RepresentationSimilarity(train=Batch(("a",), pictures(1)[0]), layer="0")
+            ],
+            "evaluation": "certificate",
+        },
+        "certificate.*feature explanations",
     ),
 }
 
@@ -493,7 +498,7 @@ def test_data_of_which_nothing_can_be_read_are_a_mistake(tmp_path):
 
 
 def test_no_model_and_a_model_that_is_none_are_mistakes():
-    with pytest.raises(UserError, match="no model"):
+    with pytest.raises(UserError, match="model"):
         run(model={})
     with pytest.raises(UserError, match="model"):
         run(model=3)

@@ -144,7 +144,6 @@ def test_a_mistake_names_line_value_and_the_nearest_choice(folder, old, new, lin
         ("- just\n- a list\n", ["mapping"]),
         ("", ["mapping"]),
         ("model: x\nmodels: y\n", ["model", "models"]),
-        ("data: photos\nexplainers: [saliency]\n", ["model"]),
         ("a: !!python/object/apply:os.system ['true']\n", ["YAML"]),
     ],
 )

@@ -76,11 +76,13 @@ def configure(
     evaluations: Mapping[str, Evaluation],
     other_data: bool = False,
     background: Background | None = None,
+    is_background_chosen: bool = False,
 ) -> ConfiguredStudy:
     """Return the study configured for one data set, of which `sample` is any sample, and one model.
 
     Every explainer and evaluation that does not apply is named in one `UserError`; `other_data` says that the study has
-    other data sets too. Evaluations that remove features take the study's `background`.
+    other data sets too. Evaluations that remove features take the study's `background`, which `is_background_chosen` unless
+    it is the default of tables.
     """
     shape = tuple(sample.x.shape[1:])
     refuse_single_image(model, len(source), shape)
@@ -115,8 +117,9 @@ def configure(
         try:
             configured_evaluation = evaluation.configured_for(model, sample)
             if background is not None:
-                mean = background.mean()
-                configured_evaluation = configured_evaluation.with_background(mean, str(background))
+                configured_evaluation = configured_evaluation.with_background(
+                    background.mean(), str(background), is_background_chosen
+                )
             configured_evaluations[name] = configured_evaluation
         except UserError as error:
             problems.append(error)

@@ -271,6 +271,7 @@ def make_plan(
                 chosen_evaluations,
                 other_data=len(datasets) > 1,
                 background=background_rows,
+                is_background_chosen=of_study is not None,
             )
     return Plan(
         models,

@@ -291,7 +291,7 @@ class Certificate(Evaluation):
         """What takes the place of features that are left out; zero where nothing was chosen."""
         return "zero" if self.fill is None else self.fill
 
-    def with_background(self, mean: Tensor, of: str) -> Self:
+    def with_background(self, mean: Tensor, of: str, chosen: bool) -> Self:
         """Return a copy that fills in the mean of a background of rows of a table (F,), unless a fill was chosen."""
         if self.fill is not None or mean.ndim != 1:
             return self

@@ -313,8 +313,12 @@ class Faithfulness(Evaluation):
         configured._check(shape)
         return configured
 
-    def with_background(self, mean: Tensor, of: str) -> Self:
-        """Return a copy whose `reference_mean` and `own_baseline` are the mean of a background of rows of a table (F,)."""
+    def with_background(self, mean: Tensor, of: str, chosen: bool) -> Self:
+        """Return a copy whose `reference_mean` is the mean of a background of rows of a table (F,).
+
+        So is the `own_baseline` of methods without a baseline where the study has chosen the background. Otherwise it stays
+        zero, which is the baseline that input × gradient implies.
+        """
         if mean.ndim != 1:
             return self
         means = tuple(mean.tolist())
@@ -322,7 +326,9 @@ class Faithfulness(Evaluation):
         def filling(imputer: Any) -> Any:
             if isinstance(imputer, ReferenceMean):
                 return replace(imputer, mean=means, of=of)
-            return replace(imputer, mean=means) if isinstance(imputer, OwnBaseline) else imputer
+            if isinstance(imputer, OwnBaseline) and chosen:
+                return replace(imputer, mean=means)
+            return imputer
 
         imputers = tuple(filling(imputer) for imputer in self.imputers)
         return replace(self, imputers=imputers, baseline=filling(self.baseline))
