@@ -212,9 +212,10 @@ def rate_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[CurveC
 
 
 def points_at_radii(cells: pd.DataFrame, panels: Mapping[str, str]) -> pd.DataFrame:
-    """Return the points of curves against the radius, panel by panel; rows without a score are left out.
+    """Return the points of curves of scores against the radius r, how many features are added, sorted by panel.
 
-    The `level` of a row is its radius r. Level 0 is the explanation alone, to which nothing is added: no point of a curve.
+    `cells` are rows of a summary with r as their `level`, and `panels` has the panel of every condition. Rows without a
+    score are left out, and so is level 0, the explanation alone.
     """
     is_in_a_panel = cells["condition"].isin(list(panels))
     scored = cells[(cells["level"] > 0) & cells["score"].notna() & is_in_a_panel]

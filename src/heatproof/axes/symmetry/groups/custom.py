@@ -97,8 +97,7 @@ class Own(Numbered):
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
         """Return the element gh, which moves maps like h and then g; elements are numbers, as tensors that broadcast."""
         table = self._tested_table("compose")
-        shape = torch.broadcast_shapes(g.shape, h.shape)
-        g, h = g.expand(shape), h.expand(shape)
+        g, h = g + 0 * h, h + 0 * g  # broadcast to the same shape
         products = []
         for first, second in zip(g.flatten().tolist(), h.flatten().tolist(), strict=True):
             products.append(table.products(first, second)[0])

@@ -86,8 +86,8 @@ class _Orders:
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
         """Return the permutation gh, first h and then g: (gh)[i] = h[g[i]]; one of them may be a single element."""
-        shape = torch.broadcast_shapes(g.shape, h.shape)
-        return h.expand(shape).gather(-1, g.expand(shape))
+        g, h = g + 0 * h, h + 0 * g  # broadcast to the same shape
+        return h.gather(-1, g)
 
     def inverse(self, g: Tensor) -> Tensor:
         """Return the order that puts everything back."""
