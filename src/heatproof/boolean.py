@@ -112,7 +112,7 @@ def fourier(values: Tensor, p: float = 0.5) -> Tensor:
     [0.25, -0.25, -0.25, 0.25]
     """
     s = _deviation(p)
-    return _each_bit(values, ((1 - p, p), (s, -s)))
+    return _apply_per_feature(values, ((1 - p, p), (s, -s)))
 
 
 def from_fourier(coefficients: Tensor, p: float = 0.5) -> Tensor:
@@ -122,7 +122,7 @@ def from_fourier(coefficients: Tensor, p: float = 0.5) -> Tensor:
     [0.0, 0.0, 0.0, 1.0]
     """
     s = _deviation(p)
-    return _each_bit(coefficients, ((1.0, p / s), (1.0, (p - 1) / s)))
+    return _apply_per_feature(coefficients, ((1.0, p / s), (1.0, (p - 1) / s)))
 
 
 def monotone(values: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ def monotone(values: Tensor) -> Tensor:
     >>> monotone(torch.tensor([0, 1, 1, 1])).tolist()
     [0.0, 1.0, 1.0, -1.0]
     """
-    return _each_bit(values, ((1.0, 0.0), (-1.0, 1.0)))
+    return _apply_per_feature(values, ((1.0, 0.0), (-1.0, 1.0)))
 
 
 def from_monotone(coefficients: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ def from_monotone(coefficients: Tensor) -> Tensor:
     >>> from_monotone(torch.tensor([0, 1, 1, -1])).tolist()
     [0.0, 1.0, 1.0, 1.0]
     """
-    return _each_bit(coefficients, ((1.0, 0.0), (1.0, 1.0)))
+    return _apply_per_feature(coefficients, ((1.0, 0.0), (1.0, 1.0)))
 
 
 def masking(h: Tensor, keep: float, basis: Basis = "values", p: float = 0.5) -> Tensor:
@@ -157,12 +157,13 @@ def masking(h: Tensor, keep: float, basis: Basis = "values", p: float = 0.5) -> 
     _check_share("keep", keep)
     _check_basis(basis, p)
     s = _deviation(p)
+    # What masking one feature does to a pair of entries: that of a set without the feature, and with it.
     matrices: dict[Basis, Matrix] = {
         "values": ((1.0, 0.0), (1 - keep, keep)),
         "fourier": ((1.0, (1 - keep) * (p / s)), (0.0, keep)),
         "monotone": ((1.0, 0.0), (0.0, keep)),
     }
-    return _each_bit(h, matrices[basis])
+    return _apply_per_feature(h, matrices[basis])
 
 
 def flipping(h: Tensor, rho: float, basis: Basis = "values", p: float = 0.5) -> Tensor:
@@ -179,13 +180,14 @@ def flipping(h: Tensor, rho: float, basis: Basis = "values", p: float = 0.5) -> 
     _check_share("rho", rho)
     _check_basis(basis, p)
     s = _deviation(p)
-    q = (1 - rho) / 2
+    q = (1 - rho) / 2  # the probability that a feature is flipped
+    # What flipping one feature does to a pair of entries: that of a set without the feature, and with it.
     matrices: dict[Basis, Matrix] = {
         "values": ((1 - q, q), (q, 1 - q)),
         "fourier": ((1.0, (1 - rho) * (p - 0.5) / s), (0.0, rho)),
         "monotone": ((1.0, q), (0.0, rho)),
     }
-    return _each_bit(h, matrices[basis])
+    return _apply_per_feature(h, matrices[basis])
 
 
 def by_degree(coefficients: Tensor, power: float = 1.0) -> Tensor:
@@ -201,15 +203,18 @@ def by_degree(coefficients: Tensor, power: float = 1.0) -> Tensor:
     n = _features_of(coefficients)
     mass = coefficients.abs() ** power
     totals = mass.new_zeros(*mass.shape[:-1], n + 1)
-    return totals.index_add_(-1, degrees(n).to(mass.device), mass)
+    degree_of_set = degrees(n).to(mass.device)
+    return totals.index_add_(
+        -1, degree_of_set, mass
+    )  # adds the mass of each set to that of its degree
 
 
 def restrict(values: Tensor, alpha: Subset) -> Tensor:
-    """Return h on the supersets of α, as a function of the m features outside it, (..., 2^m): S ↦ h(α ∪ S).
+    """Return h on the supersets of α, as a function of the m features outside it: S ↦ h(α ∪ S), (..., 2^m).
 
-    The features outside keep their order. Entry 0 is h(α), and τ_r and the hard radius at α are those of the restricted
-    function at ∅. Bounds of the restricted function at ∅ hold too and are never looser: terms that cancel on α are added
-    up first.
+    `values` (..., 2^n) holds h on every subset of n features. The features outside α keep their order, and entry 0 is
+    h(α). Rates and radii of h at α are those of the restricted function at the empty set. Bounds at the empty set are
+    valid for h at α, too, and never looser: coefficients that cancel on α are added up first.
 
     >>> restrict(torch.tensor([0, 1, 2, 3, 4, 5, 6, 7]), 0b010).tolist()
     [2.0, 3.0, 6.0, 7.0]
@@ -217,41 +222,55 @@ def restrict(values: Tensor, alpha: Subset) -> Tensor:
     values = _as_values(values)
     n = _features_of(values)
     alpha_bits = _as_integer("alpha", alpha, n)
-    outside = torch.tensor([1 << i for i in _features_outside(alpha_bits, n)], dtype=torch.int64)
-    supersets = alpha_bits + (masks(len(outside)) * outside).sum(1)
+    # Sets are integers with a bit for each feature, so adding a feature to a set is adding its bit.
+    bits = torch.tensor([1 << i for i in _features_outside(alpha_bits, n)], dtype=torch.int64)
+    added = (masks(len(bits)) * bits).sum(1)
+    supersets = alpha_bits + added
     return values[..., supersets.to(values.device)]
 
 
 def stability_rate(values: Tensor, alpha: Subset, r: int, gamma: float) -> Tensor:
-    """Return τ_r = Pr[|h(β) − h(α)| ≤ γ] by enumeration of Δ_r, without tolerance; (..., 2^n) to (...).
+    """Return how often h stays within γ of h(α) when up to r random features are added to the set α; (..., 2^n) to (...).
+
+    `values` holds h on every subset of n features. The rate is τ_r = Pr[|h(β) − h(α)| ≤ γ], where β is drawn uniformly
+    from all sets that contain α and at most r more features. All of these sets are enumerated, and differences are
+    compared with γ without a tolerance for rounding.
 
     >>> stability_rate(torch.tensor([0, 0, 0, 1]), alpha=0b01, r=1, gamma=0.25).item()
     0.5
     """
     _check_gamma(gamma)
-    restricted = restrict(values, alpha)
-    agrees = (restricted - restricted[..., :1]).abs() <= gamma
-    return agrees[..., _within(restricted, r)].double().mean(-1)
+    supersets = restrict(values, alpha)  # h(β) for every β that contains α; entry 0 is α itself
+    agrees = (supersets - supersets[..., :1]).abs() <= gamma
+    adds_at_most_r = _adds_at_most(supersets, r)
+    return agrees[..., adds_at_most_r].double().mean(-1)
 
 
 def prediction_rate(scores: Tensor, alpha: Subset, r: int) -> Tensor:
-    """Return τ_r = Pr[the class predicted for β is the one for α] by enumeration; scores (..., classes, 2^n) to (...).
+    """Return how often the predicted class stays the same when up to r random features are added to the set α.
 
-    The largest score decides, and the first of equal ones. This is the agreement that matters with three classes or
-    more, where a top score that moves by less than half its lead (the paper's γ) may still be overtaken.
+    `scores` (..., classes, 2^n) holds the scores of a classifier on every subset of n features; the result is (...).
+    It is the share, among all sets that contain α and at most r more features, of those with the same class as α.
+    The class with the largest score is predicted, the first of equal ones.
+
+    Use it instead of `stability_rate` for three classes or more: there a top score that moves by less than half its lead
+    (the tolerance γ of the paper) may still be overtaken.
 
     >>> scores = torch.tensor([[0.5, 0.4], [0.3, 0.5], [0.2, 0.1]])
     >>> prediction_rate(scores, 0, 1).item(), stability_rate(scores[0], 0, 1, gamma=0.1).item()
     (0.5, 1.0)
     """
     _check_classes(scores)
-    predicted = restrict(scores, alpha).argmax(-2)
+    predicted = restrict(scores, alpha).argmax(-2)  # for every superset of α; entry 0 is α itself
     agrees = predicted == predicted[..., :1]
-    return agrees[..., _within(agrees, r)].double().mean(-1)
+    adds_at_most_r = _adds_at_most(predicted, r)
+    return agrees[..., adds_at_most_r].double().mean(-1)
 
 
 def difference(coefficients: Tensor, alpha: Subset, beta: Subset) -> Tensor:
-    """Return h(β) − h(α) = Σ h̃(T) over T ⊆ β with T ⊄ α, from monotone coefficients (..., 2^n), for α ⊆ β; (...).
+    """Return h(β) − h(α), how much the features of β beyond those of α change h, for sets α ⊆ β; (..., 2^n) to (...).
+
+    `coefficients` are the monotone ones h̃ of h (see `monotone`). The difference is Σ h̃(T) over all T ⊆ β with T ⊄ α.
 
     >>> difference(torch.tensor([0.0, 0.0, 0.0, 1.0]), alpha=0b01, beta=0b11).item()
     1.0
@@ -271,7 +290,11 @@ def difference(coefficients: Tensor, alpha: Subset, beta: Subset) -> Tensor:
 
 
 def containment(m: int, k: int, r: int) -> float:
-    """Return Pr[T ⊆ β] = Σ_{j=k}^{r} C(m−k, j−k) / |Δ_r| for a set T with k = |T∖α| features outside α, of m.
+    """Return the probability that k particular features are among at most r random ones of m.
+
+    All sets of at most r features are equally likely; their number is Σ_{j≤r} C(m, j). Those that contain the k features
+    number Σ_{j=k}^{r} C(m−k, j−k). In the bounds on stability it is Pr[T ⊆ β], where β adds at most r of the m features
+    outside an explanation α to it, and T has k features outside α.
 
     >>> containment(m=2, k=1, r=1), containment(m=2, k=1, r=2)
     (0.3333333333333333, 0.5)
@@ -286,10 +309,15 @@ def containment(m: int, k: int, r: int) -> float:
 
 
 def instability_weight(values: Tensor, alpha: Subset, r: int) -> Tensor:
-    """Return Q′(h, α) = Σ |h̃(T)| · Pr[T ⊆ β] over the sets T with 1 ≤ |T∖α| ≤ r; (..., 2^n) to (...).
+    """Return an upper bound on how far h moves on average when up to r random features are added to α; (..., 2^n) to (...).
 
-    It bounds how far h moves when random features are added to α: E|h(β) − h(α)| ≤ Q′, and for the smoothed function
-    E|M_λh(β) − M_λh(α)| ≤ λQ′. (The paper's Q with the sets T that it leaves out; see the top of this module.)
+    `values` holds h on every subset of n features. With β drawn uniformly from the sets that contain α and at most r
+    more features, and the monotone coefficients h̃ of h (see `monotone`), the bound is
+
+        E|h(β) − h(α)| ≤ Q′(h, α) = Σ |h̃(T)| · Pr[T ⊆ β]  over the sets T with 1 ≤ |T∖α| ≤ r.
+
+    For the smoothed function (see `masking`) E|M_λh(β) − M_λh(α)| ≤ λQ′. It is the Q of Jin et al. (2025), Lemma B.3,
+    with the sets T that the paper leaves out; see the top of this module.
 
     >>> instability_weight(torch.tensor([0, 0, 0, 1]), alpha=0b01, r=1).item()
     0.5
@@ -300,19 +328,21 @@ def instability_weight(values: Tensor, alpha: Subset, r: int) -> Tensor:
     _check_radius(r)
     outside = _features_outside(alpha_bits, n)
     m = len(outside)
-    # Pr[T ⊆ β] depends on |T∖α| alone; sets within α do not count.
-    probability = [0.0] + [containment(m, k, r) for k in range(1, m + 1)]
-    number_outside = masks(n)[:, outside].sum(1).to(values.device)
-    return monotone(values).abs() @ values.new_tensor(probability)[number_outside]
+    # Pr[T ⊆ β] depends on k = |T∖α| alone; sets within α (k = 0) do not count.
+    probability_by_k = [0.0] + [containment(m, k, r) for k in range(1, m + 1)]
+    k_of_set = masks(n)[:, outside].sum(1).to(values.device)
+    probability = values.new_tensor(probability_by_k)[k_of_set]
+    return monotone(values).abs() @ probability
 
 
 def instability_bound(
     values: Tensor, alpha: Subset, r: int, gamma: float, keep: float = 1.0
 ) -> Tensor:
-    """Return an upper bound on 1 − τ_r(M_λh), the instability of h smoothed with λ = `keep`; (..., 2^n) to (...).
+    """Return an upper bound on how often a smoothed function moves by more than γ when features are added to α.
 
-    `values` holds the unsmoothed h. By Markov's inequality 1 − τ_r = Pr[|M_λh(β) − M_λh(α)| > γ] ≤ E|…| / γ, and
-    `instability_weight` bounds the expectation. It is computed in three steps:
+    `values` (..., 2^n) holds the unsmoothed h, and M_λh is h smoothed by `masking` with λ = `keep`; the result is (...).
+    β is drawn uniformly from the sets that contain α and at most r more features. By Markov's inequality
+    Pr[|M_λh(β) − M_λh(α)| > γ] ≤ E|M_λh(β) − M_λh(α)| / γ, and `instability_weight` bounds the expectation. Steps:
 
     1. Smooth: g = M_λh.
     2. Restrict: S ↦ g(α ∪ S), a function of the features outside α alone. Coefficients of g whose sets differ only
@@ -333,39 +363,44 @@ def instability_bound(
 
 
 def prediction_bound(scores: Tensor, alpha: Subset, r: int) -> Tensor:
-    """Return an upper bound on 1 − `prediction_rate`, for any number of classes; scores (..., classes, 2^n) to (...).
+    """Return an upper bound on how often the predicted class changes when up to r random features are added to α.
 
-    With t the class predicted at α and g_c = h_t − h_c, a prediction that changes has |g_c(β) − g_c(α)| ≥ g_c(α) for
-    some class c ≠ t, so the bound is Σ_c Q′(g_c)/g_c(α). A tie at α that features may break gives ∞.
+    It bounds 1 − `prediction_rate`, for any number of classes; scores (..., classes, 2^n) to (...). Let t be the class
+    predicted at α and g_c = h_t − h_c its lead over class c. Where the prediction changes at β, the lead over some class
+    has fallen by g_c(α) or more. Markov's inequality for each class gives Σ_c Q′(g_c) / g_c(α), with the Q′ of
+    `instability_weight`. The bound is ∞ if classes are tied at α and features may break the tie.
 
     >>> scores = torch.tensor([[0.75, 0.5], [0.25, 0.5]])
     >>> prediction_bound(scores, 0, 1).item(), 1 - prediction_rate(scores, 0, 1).item()
     (0.5, 0.0)
     """
     _check_classes(scores)
-    restricted = restrict(scores, alpha)
-    top_class = restricted[..., 0].argmax(-1)[..., None, None]
-    top_class = top_class.expand(*restricted.shape[:-2], 1, restricted.shape[-1])
-    gaps = restricted.gather(-2, top_class) - restricted
-    weight = instability_weight(gaps, 0, r)
-    return torch.where(weight == 0, 0.0, weight / gaps[..., 0]).sum(-1)
+    supersets = restrict(scores, alpha)  # (..., classes, 2^m); entry 0 of the last axis is α itself
+    top_class = supersets[..., 0].argmax(-1)
+    top_score = supersets.take_along_dim(top_class[..., None, None], dim=-2)  # (..., 1, 2^m)
+    leads = top_score - supersets
+    lead_at_alpha = leads[..., 0]
+    weight = instability_weight(leads, 0, r)
+    # The top class leads itself by 0 everywhere: its weight is 0, and so is its term.
+    return torch.where(weight == 0, 0.0, weight / lead_at_alpha).sum(-1)
 
 
 def hard_radius(values: Tensor, alpha: Subset, gamma: float) -> Tensor:
-    """Return the largest r ≤ m such that |h(β) − h(α)| ≤ γ for every β in Δ_r; (..., 2^n) to (...) int64.
+    """Return the largest r such that no r added features move h by more than γ from h(α); (..., 2^n) to (...) int64.
 
-    h(β) − h(α) = Σ h̃(T) over T ⊆ β with T ⊄ α, so this is the corrected r* of Theorem B.5, found by enumeration.
+    `values` holds h on every subset of n features; the radius is at most m, the number of features outside α. It is found
+    by enumeration of all sets that contain α, and it is the r* of Theorem B.5 of Jin et al. (2025), corrected.
 
     >>> hard_radius(torch.tensor([0, 0, 0, 1]), alpha=0b00, gamma=0.25).item()
     1
     """
     _check_gamma(gamma)
-    restricted = restrict(values, alpha)
-    m = _features_of(restricted)
-    changes = (restricted - restricted[..., :1]).abs() > gamma
-    added = degrees(m).to(restricted.device)
-    # A set that changes h by more than γ ends the radius below its own size.
-    return torch.where(changes, added - 1, m).amin(-1)
+    supersets = restrict(values, alpha)  # h(β) for every β that contains α; entry 0 is α itself
+    m = _features_of(supersets)
+    is_change = (supersets - supersets[..., :1]).abs() > gamma
+    added = degrees(m).to(supersets.device)
+    # A set of `added` features that changes h limits the radius to one less; without such a set it is m.
+    return torch.where(is_change, added - 1, m).amin(-1)
 
 
 # ---- many features ---------------------------------------------------------------------------------------------------
@@ -422,37 +457,46 @@ def sampled_weights(
             f"{draws} masks, {int((~values.isfinite()).sum())} of them not finite"
         )
 
+    # In how many features two draws differ, (draws, draws): the product of ±1 rows counts equal minus differing ones.
     signs = 1.0 - 2.0 * drawn.double()
-    differing = ((n - signs @ signs.T) / 2).round().long()  # (draws, draws)
-    pairs = values[:, None] * values[None, :]
-    pairs.fill_diagonal_(0)
+    differing = ((n - signs @ signs.T) / 2).round().long()
+    products = values[:, None] * values[None, :]  # h(a) h(b) for every pair of draws
+    products.fill_diagonal_(0)  # a draw makes no pair with itself
 
     polynomials = _krawtchouk(n, max(degrees))
-    estimates = [_mean_over_pairs(pairs * polynomials[degree][differing]) for degree in degrees]
+    estimates = []
+    for degree in degrees:
+        terms = products * polynomials[degree][differing]
+        estimates.append(_mean_over_pairs(terms))
     weight, error = torch.tensor(estimates, dtype=torch.float64).unbind(1)
-    half_width = error * float(special.ndtri((1 + confidence) / 2))
+    z = float(special.ndtri((1 + confidence) / 2))
+    half_width = error * z
     return SampledWeights(torch.tensor(degrees), weight, weight - half_width, weight + half_width)
 
 
 def _mean_over_pairs(terms: Tensor) -> tuple[float, float]:
-    """Return the mean of the terms (N, N) of all pairs of different draws, and its standard error by the jackknife.
+    """Return the mean of a symmetric matrix (N, N) over all pairs of different draws, and its standard error.
 
-    The diagonal must be 0.
+    It is a U-statistic: entry (a, b) is the term of draws a and b, and the diagonal must be 0. The error is that of the
+    delete-one jackknife (Efron and Stein 1981): the spread of the means that leave out one draw.
     """
     draws = len(terms)
     sum_of_draw = terms.sum(1)  # all pairs with this draw
     total = sum_of_draw.sum()
     mean = total / (draws * (draws - 1))
-    # Each draw takes part in a pair twice, as the first and as the second.
+    # A draw occurs in every pair twice, (a, b) and (b, a): leaving it out removes a row and a column.
     without_draw = (total - 2 * sum_of_draw) / ((draws - 1) * (draws - 2))
     spread = (without_draw - without_draw.mean()).square().sum()
-    return float(mean), float((spread * (draws - 1) / draws).sqrt())
+    variance = spread * (draws - 1) / draws
+    return float(mean), float(variance.sqrt())
 
 
 def _krawtchouk(n: int, most: int) -> Tensor:
-    """Return the Krawtchouk polynomials K_k(d), (most + 1, n + 1) float64: Σ_j (−1)^j C(d, j) C(n − d, k − j).
+    """Return the values of the Krawtchouk polynomials K_k(d) for k = 0 … `most` and d = 0 … n, (most + 1, n + 1) float64.
 
-    By the recurrence (k + 1) K_{k+1}(d) = (n − 2d) K_k(d) − (n − k + 1) K_{k−1}(d).
+    K_k(d) = Σ_j (−1)^j C(d, j) C(n − d, k − j) is the sum of (−1)^|S ∩ D| over all sets S of k of n features, where D
+    are the d features in which two masks differ. Computed by the recurrence (MacWilliams and Sloane 1977, ch. 5 § 7)
+    (k + 1) K_{k+1}(d) = (n − 2d) K_k(d) − (n − k + 1) K_{k−1}(d).
 
     >>> _krawtchouk(3, 2).tolist()
     [[1.0, 1.0, 1.0, 1.0], [3.0, 1.0, -1.0, -3.0], [3.0, -1.0, -1.0, 3.0]]
@@ -478,7 +522,11 @@ def _check_sampling(n: int, degrees: Sequence[int], draws: int, confidence: floa
 
 
 def _values_of(f: Callable[[Tensor], Tensor], masks: Tensor, rows: int) -> Tensor:
-    """Return the values (B, ...) float64 of a function on masks (B, n), from calls with at most `rows` of them."""
+    """Return the values of a user's function `f` on boolean masks (B, n), (B, ...) float64.
+
+    `f` is called with at most `rows` masks at a time and must return a tensor with a row per mask; anything else is
+    refused.
+    """
     if rows < 1:
         raise UserError(f"rows must be at least 1, got {rows}")
     chunks = []
@@ -525,17 +573,22 @@ def _features_of(values: Tensor) -> int:
     return values.shape[-1].bit_length() - 1
 
 
-def _each_bit(values: Tensor, matrix: Matrix) -> Tensor:
-    """Return the Kronecker power of a 2×2 matrix applied to the last axis, one feature after the other."""
+def _apply_per_feature(values: Tensor, matrix: Matrix) -> Tensor:
+    """Return a function on subsets of n features after one linear map per feature, (..., 2^n) to (..., 2^n).
+
+    For every feature i the pair (h(S), h(S ∪ {i})) is multiplied by the same 2×2 matrix, which is the n-fold Kronecker
+    power of the matrix, applied in n·2^n steps like a fast Walsh–Hadamard transform.
+    """
     values = _as_values(values)
     (a, b), (c, d) = matrix
     n = _features_of(values)
     for i in range(n):
-        # The values of sets without feature i, and of the same sets with it.
+        # The index of a set has bit i where it has feature i: split it into higher bits, bit i and lower bits.
         by_bit = values.reshape(*values.shape[:-1], 2 ** (n - 1 - i), 2, 2**i)
-        absent, present = by_bit.unbind(-2)
-        both = [a * absent + b * present, c * absent + d * present]
-        values = torch.stack(both, -2).flatten(-3)
+        without, with_feature = by_bit.unbind(-2)
+        new_without = a * without + b * with_feature
+        new_with_feature = c * without + d * with_feature
+        values = torch.stack([new_without, new_with_feature], -2).flatten(-3)
     return values
 
 
@@ -583,10 +636,14 @@ def _deviation(p: float) -> float:
     return math.sqrt(p * (1 - p))
 
 
-def _within(restricted: Tensor, r: int) -> Tensor:
-    """Return which entries of a restricted function add at most r features, (2^m,) boolean."""
+def _adds_at_most(supersets: Tensor, r: int) -> Tensor:
+    """Return which entries of a function on the supersets of a set, as `restrict` returns it, add at most r features.
+
+    (..., 2^m) to (2^m,) boolean.
+    """
     _check_radius(r)
-    return (degrees(_features_of(restricted)) <= r).to(restricted.device)
+    added = degrees(_features_of(supersets))
+    return (added <= r).to(supersets.device)
 
 
 def _features_outside(subset: int, n: int) -> list[int]:
@@ -595,7 +652,10 @@ def _features_outside(subset: int, n: int) -> list[int]:
 
 
 def _as_integer(name: str, subset: Subset, n: int) -> int:
-    """Return a set of n features as an integer; refuse masks of another shape and features that do not exist."""
+    """Return a set of n features as an integer whose bit i stands for feature i.
+
+    `subset` is such an integer or a boolean mask (n,); others are refused, with the `name` of the argument.
+    """
     if isinstance(subset, Tensor):
         if subset.dtype != torch.bool or subset.shape != (n,):
             got = f"{subset.dtype} of shape {tuple(subset.shape)}"

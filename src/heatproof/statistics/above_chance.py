@@ -35,16 +35,19 @@ def bet_above_chance(
     samples: Sequence[str],
     confidence: float = 0.95,
 ) -> bool:
-    """Return whether a bet shows that the mean score is above the mean chance.
+    """Return whether the mean score is significantly above the mean chance level, by a test that assumes no distribution.
 
-    `score` and `chance` (C, N) are those of the samples under conditions with these `names`, NaN where missing; `span` has
-    the ends of their scale. The claim is wrong with probability 1 − confidence at most, for the references that were
-    drawn. To make it of M methods at once, ask for a confidence of 1 − 0.05/M.
+    `score` and `chance` (C, N) belong to N `samples` under C conditions with these `names`, NaN where missing; `span` has
+    the lowest and the highest possible score. A true result is wrong with probability at most 1 − confidence, given the
+    reference maps behind the chance levels. For M methods at once, pass a confidence of 1 − 0.05/M (Bonferroni).
 
-    If every sample has every condition, one bet is made on the mean over conditions of each sample's score − chance.
-    Otherwise each of C conditions has a bound of its calibrated score that is missed with probability
-    (1 − confidence)/C, and their mean must be above 0. A gambler may bet more the less a sample can fall below its
-    chance; it is taken here that no sample's chance is more than a ninth above the largest that was seen.
+    It is a test by betting (Waudby-Smith and Ramdas 2024, Estimating means of bounded random variables by betting): a
+    gambler bets on score − chance, sample by sample, and a capital of 1/(1 − confidence) is proof. If every sample has
+    every condition, there is one bet on the weighted mean over conditions. Otherwise each condition gets a lower bound
+    of its calibrated score at (1 − confidence)/C, and the weighted mean of the bounds must be above 0.
+
+    How much a gambler may stake depends on how far a score can fall below its chance level. That is estimated by the
+    largest chance level of the data: the test assumes that none in the population is more than a ninth above it.
 
     >>> high, low = np.full((2, 20), 0.8), np.full((2, 20), 0.4)
     >>> bet_above_chance(high, low, (0.0, 1.0), ["noise", "jpeg"], [str(i) for i in range(20)])
@@ -54,11 +57,12 @@ def bet_above_chance(
     is_scored = np.asarray(has_both.any(-1))
     if not is_scored.any():
         return False
+    # Rescale both to [0, 1], drop conditions without a score, and bet in an order that depends on the names alone.
+    lowest, highest = span
     order = order_of_bets(samples)
-    score, chance = (
-        ((np.where(has_both, side, np.nan) - span[0]) / (span[1] - span[0]))[is_scored][:, order]
-        for side in (score, chance)
-    )
+    score = (np.where(has_both, score, np.nan) - lowest) / (highest - lowest)
+    chance = (np.where(has_both, chance, np.nan) - lowest) / (highest - lowest)
+    score, chance = score[is_scored][:, order], chance[is_scored][:, order]
     names = [name for name, has_score in zip(names, is_scored, strict=True) if has_score]
     weights = nested_weights(np.ones(len(names), dtype=bool), names)
 
@@ -66,22 +70,30 @@ def bet_above_chance(
         has_score = np.isfinite(score).any(0)
         mean_chance = weights @ chance[:, has_score]
         gains = weights @ score[:, has_score] - mean_chance
-        return bool(reaches_goal(gains, mean_chance.max(), -math.log(1 - confidence)))
+        log_capital = -math.log(1 - confidence)
+        return bool(reaches_goal(gains, mean_chance.max(), log_capital))
 
     confidence_of_condition = 1 - (1 - confidence) / len(names)
     largest_chance = float(np.nanmax(chance))
     bounds = []
-    for s, c in zip(score, chance, strict=True):
-        use = np.isfinite(s)
+    for scores_of_condition, chance_of_condition in zip(score, chance, strict=True):
+        is_finite = np.isfinite(scores_of_condition)
         bound = betting_bound(
-            s[use], c[use], confidence_of_condition, True, largest_chance=largest_chance
+            scores_of_condition[is_finite],
+            chance_of_condition[is_finite],
+            confidence_of_condition,
+            True,
+            largest_chance=largest_chance,
         )
         bounds.append(bound)
-    return bool(weights @ np.array(bounds) > 0)
+    mean_bound = weights @ np.array(bounds)
+    return bool(mean_bound > 0)
 
 
 def order_of_bets(samples: Sequence[str]) -> NDArray[np.int64]:
-    """Return an order of the samples that depends on their names alone, for a bet depends on the order of its samples.
+    """Return a random order of the samples that depends on their names alone, as indices.
+
+    The result of a test by betting depends on the order of its samples, and must not depend on how a file lists them.
 
     >>> names = np.array(["cat", "dog", "fox"])
     >>> names[order_of_bets(names)].tolist() == names[::-1][order_of_bets(names[::-1])].tolist()
@@ -91,11 +103,11 @@ def order_of_bets(samples: Sequence[str]) -> NDArray[np.int64]:
 
 
 def smallest_excess(n: int, chance: float, confidence: float = 0.95) -> float:
-    """Return the least excess of score over chance, on a scale from 0 to 1, that n samples can show by betting.
+    """Return the least excess of score over chance that a test by betting on n samples can show to be significant.
 
-    All n samples would have to have it, with the same chance; it takes more where they differ. It is
-    chance · (exp(g/n) − 1) / 0.9 with g = −log(1 − confidence), for no bet risks more than nine tenths of the capital. If
-    score and chance add up to more than 1, so few samples can show nothing.
+    Scores lie between 0 and 1. All n samples would need this excess at the same chance level; where samples differ, it
+    takes more. It is chance · (exp(g/n) − 1) / 0.9 with g = −log(1 − confidence), because a bet stakes at most nine tenths
+    of the capital. Where chance and excess add up to more than 1, n samples can show nothing.
 
     Every method that holds for all distributions needs at least nine tenths of this. Suppose that a share q of the
     samples scores 0 and all others lie an excess e above the chance c, with q c = (1 − q) e. Then the mean is at chance,
@@ -110,11 +122,12 @@ def smallest_excess(n: int, chance: float, confidence: float = 0.95) -> float:
 
 
 def poisson_binomial_p(hits: Array, chances: Array) -> float:
-    """Return the probability of so many hits or more if sample i is hit by luck with probability `chances[i]`.
+    """Return the p-value of a number of hits: the probability of so many or more by luck alone.
 
-    Exact, by the distribution of the number of hits (Poisson's binomial), one sample after another. `hits` (N,) are 0
-    or 1; the share of a peak that is split between several places counts as no hit, which errs on the safe side.
-    Samples without a hit or a chance (NaN) are left out; NaN if none is left.
+    Sample i is hit by luck with probability `chances[i]`, independently of the others. The number of hits then has the
+    Poisson binomial distribution (Wang 1993), which is computed exactly. `hits` (N,) are 0 or 1; a fraction, from a map
+    whose peak is tied between several positions, counts as no hit, which is conservative. Samples where `hits` or
+    `chances` is NaN are left out; the result is NaN if none is left.
 
     >>> poisson_binomial_p(np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.5, 0.5]))
     0.5
@@ -128,7 +141,9 @@ def poisson_binomial_p(hits: Array, chances: Array) -> float:
 
 
 def numbers_of_hits(chances: Array) -> Array:
-    """Return the probabilities of 0, 1, … N hits in N independent trials with these chances.
+    """Return the probabilities of 0, 1, … N hits in N independent trials with these chances of a hit.
+
+    This is the Poisson binomial distribution, built up by adding one trial at a time.
 
     >>> numbers_of_hits(np.array([0.5, 0.2])).tolist()
     [0.4, 0.5, 0.1]

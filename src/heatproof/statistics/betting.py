@@ -50,31 +50,36 @@ LARGEST_EXPONENT = 700.0
 
 
 def reaches_goal(gains: Array, most_lost: float | Array, goal: float) -> NDArray[np.bool_]:
-    """Return whether the log-capital reaches the goal at any time, for gains (…, n) of a mean of at most 0.
+    """Return whether a gambler who bets on the `gains` (…, n) of n samples ever reaches the log-capital `goal`, (…).
 
-    No gain is below −`most_lost` (…). A bet λ multiplies the capital by 1 + λ · gain. To gain a log-capital g with n
-    samples of mean square v, about √(2 g / (n v)) is best; here g is what is still missing, n the samples that are left,
-    and v the mean square so far. No bet depends on its own sample or a later one, which Ville's inequality asks for.
+    It is a test that the mean gain is above 0 (Waudby-Smith and Ramdas 2024): if it is not, the capital reaches exp(goal)
+    with probability exp(−goal) at most (Ville's inequality). No gain is below −`most_lost` (…).
+
+    A bet λ multiplies the capital by 1 + λ · gain. The bets are those of Voráček and Orabona (2025, STaR-Bets): to gain a
+    log-capital g from n samples of mean square v, about √(2 g / (n v)) is best, where g is what is still missing, n the
+    samples that are left, and v the mean square so far. No bet depends on its own sample or on a later one.
     """
     n = gains.shape[-1]
     samples_at_once = math.ceil(n / RECALCULATED)
     largest_bet = MOST_BET / np.maximum(most_lost, 1e-9)
     log_capital = np.zeros(gains.shape[:-1])
-    largest = np.zeros(gains.shape[:-1])
+    largest_log_capital = np.zeros(gains.shape[:-1])
     squares = np.full(gains.shape[:-1], VARIANCE_BEFORE)
 
     for start in range(0, n, samples_at_once):
         missing = np.maximum(goal - log_capital, 0.0)
         mean_square = squares / (start + 1)
-        bet = np.minimum(np.sqrt(2 * missing / ((n - start) * mean_square)), largest_bet)
+        samples_left = n - start
+        best_bet = np.sqrt(2 * missing / (samples_left * mean_square))
+        bet = np.minimum(best_bet, largest_bet)
         next_gains = gains[..., start : start + samples_at_once]
         # A score below the declared scale could lose more than everything: it loses nearly all then.
         growth = np.log1p(np.maximum(bet[..., None] * next_gains, -1 + RUIN))
         path = log_capital[..., None] + np.cumsum(growth, -1)
-        largest = np.maximum(largest, path.max(-1))
+        largest_log_capital = np.maximum(largest_log_capital, path.max(-1))
         log_capital = path[..., -1]
         squares = squares + (next_gains**2).sum(-1)
-    return np.asarray(largest >= goal - 1e-9)
+    return np.asarray(largest_log_capital >= goal - 1e-9)
 
 
 def betting_bound(
@@ -85,32 +90,39 @@ def betting_bound(
     perfect: float = 1.0,
     largest_chance: float = 1.0,
 ) -> float:
-    """Return the bound of (mean score − mean chance) / (perfect − mean chance), scores and chances (n,) from 0 to 1.
+    """Return a one-sided confidence bound of a mean calibrated score that holds for every distribution of scores.
 
-    It is infinite if no candidate is beaten, or if chance leaves no room. The gambler can bet more if no sample has a
-    chance above `largest_chance`.
+    The calibrated score is (mean score − mean chance) / (perfect − mean chance), from the `score` and the `chance` level
+    (n,) of n samples, both between 0 and 1. The bound is `lower` or upper and fails with probability 1 − confidence.
+
+    It is found by testing candidates m for the calibrated score by betting (`reaches_goal`): the bound is the last m,
+    from far away towards the mean, that a gambler beats. It is infinite if no candidate is beaten, or if chance is at
+    `perfect`. Bets can be larger if no sample of the population has a chance above `largest_chance`.
     """
     room = perfect - chance
     sign = 1.0 if lower else -1.0
+    unbounded = -sign * math.inf
     if room.mean() <= 1e-9:
-        return -sign * math.inf
+        return unbounded
     mean = float((score - chance).mean() / room.mean())
     goal = -math.log(1 - confidence)
-    corners = [(0.0, 0.0), (0.0, largest_chance), (1.0, 0.0), (1.0, largest_chance)]
+    extremes = [(0.0, 0.0), (0.0, largest_chance), (1.0, 0.0), (1.0, largest_chance)]
 
+    # A grid of candidates from far away to the mean, refined between the last that is beaten and the next.
     far, near = mean - sign * (1 + abs(mean)), mean
     for _ in range(REFINEMENTS):
         candidates = np.linspace(far, near, CANDIDATES)
         gains = sign * (score - chance - candidates[:, None] * room)
         # A gain is linear in score and chance, so the largest loss is at the ends of their scales.
-        losses = [-sign * (s - c - candidates * (perfect - c)) for s, c in corners]
+        losses = [-sign * (s - c - candidates * (perfect - c)) for s, c in extremes]
         is_beaten = reaches_goal(gains, np.max(losses, 0), goal)
         if is_beaten.all():
             return near
-        first_kept = int(np.argmin(is_beaten))
-        if first_kept == 0:
-            return -sign * math.inf
-        far, near = float(candidates[first_kept - 1]), float(candidates[first_kept])
+        first_not_beaten = int(np.argmin(is_beaten))
+        if first_not_beaten == 0:
+            return unbounded
+        far = float(candidates[first_not_beaten - 1])
+        near = float(candidates[first_not_beaten])
     return far
 
 
@@ -141,13 +153,13 @@ class _Bets:
 def bound_by_average_capital(
     scores: Sequence[Array], chances: Sequence[Array], weights: Array, confidence: float
 ) -> float:
-    """Return the lower bound of Σ w_c m_c, the weighted mean of the calibrated scores of several conditions.
+    """Return a lower confidence bound of Σ w_c m_c, the weighted mean of the calibrated scores m_c of several conditions.
 
-    `scores` and `chances` have those of each condition, from 0 to 1; the weights sum to 1. A gambler per condition bets
-    against a candidate m_c and ends with the capital K_c(m_c). If all candidates are true, Σ w_c K_c(m_c) has an
-    expectation of at most 1, so it stays below 1 / (1 − confidence) with this confidence (Vovk and Wang 2021). The bound
-    is the smallest Σ w_c m_c among the candidates for which it does. Unlike separate bounds, each with a share of the
-    allowed misses, this costs nothing for further conditions.
+    `scores` and `chances` have an array per condition, of its samples' scores and chance levels from 0 to 1; the weights
+    w_c sum to 1. For each condition a gambler bets against a candidate for m_c and ends with the capital K_c(m_c). For the
+    true m_c, Σ w_c K_c(m_c) has an expectation of at most 1, so it stays below 1 / (1 − confidence) with this confidence
+    (Vovk and Wang 2021). The bound is the smallest Σ w_c m_c of all candidates for which it does. Unlike a bound per
+    condition, each with a share of the allowed error, this does not become wider with more conditions.
 
     For every price ν > 0, Σ w_c min_m (m + ν K_c(m)) − ν / (1 − confidence) is at most that smallest mean (weak duality;
     Boyd and Vandenberghe 2004, Convex Optimization, ch. 5), with equality for the right price. The price taken is the
@@ -170,9 +182,10 @@ def bound_by_average_capital(
 
 
 def _fixed_bets(score: Array, chance: Array, goal: float) -> _Bets:
-    """Return the bets on one condition; each depends on the samples before it alone.
+    """Return the bets of a gambler on the samples of one condition, each of which depends on the samples before it alone.
 
-    The score so far, which starts at 0, stands for the candidate in the variance.
+    `score` and `chance` (n,) are between 0 and 1. A bet is √(2 goal / (n v)) with the variance v of the gains so far. The
+    variance depends on the candidate for the calibrated score; the calibrated score so far, from 0 on, stands for it.
     """
     gains, room = score - chance, 1 - chance
     n = len(gains)
@@ -187,7 +200,10 @@ def _fixed_bets(score: Array, chance: Array, goal: float) -> _Bets:
 
 
 def _where_it_falls_to(goal: float, curve: Callable[[float], float], highest: float = 1.0) -> float:
-    """Return the m from which on a falling curve is below the goal, `highest` at most, by bisection."""
+    """Return the largest m, at most `highest`, at which a falling curve is not below the goal, by bisection.
+
+    The search starts one below `highest` and goes down in growing steps, to −`FARTHEST` at most.
+    """
     if curve(highest) >= goal:
         return highest
     at_or_above, below = highest - 1.0, highest

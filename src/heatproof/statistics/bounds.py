@@ -71,27 +71,27 @@ def clopper_pearson(
 
 
 def mean_rate_low(shares: Tensor, draws: Tensor, delta: float) -> float:
-    """Return a lower bound of the mean of many rates τ_i, from one share of agreements each.
+    """Return a lower confidence bound of the mean rate of agreement of many samples; it fails with probability delta.
 
-    It fails with probability delta. `shares` (S,) are of `draws` (S,) that were fixed beforehand, independent or without
-    replacement; where `draws` is 0 the share is τ_i itself. Samples with as many draws are pooled: their agreements are a
-    sum of independent trials of unequal rates, whose upper tail lies below the binomial one with the mean rate from the
-    mean + 1 on (Hoeffding 1956, Ann. Math. Stat. 27, 713). So Clopper and Pearson's bound holds for delta up to a quarter
-    and two agreements or more.
+    `shares` (S,) are the observed shares of agreements, from numbers of `draws` (S,) that were fixed beforehand, independent
+    or without replacement; where `draws` is 0 the share is the rate itself. Samples with equally many draws are pooled,
+    and each pool gets a Clopper–Pearson bound. Their agreements are a sum of independent trials with unequal rates, whose
+    upper tail lies below the binomial one with the mean rate from the mean + 1 on (Hoeffding 1956, Ann. Math. Stat. 27,
+    713). So the bound holds for delta up to a quarter and two agreements or more; with fewer it is 0.
 
     >>> round(mean_rate_low(torch.tensor([1.0, 0.9, 0.5]), torch.tensor([20, 20, 0]), 0.1), 3)
     0.748
     """
     delta = min(check_share("delta", delta), 0.25)
-    sizes = sorted({int(n) for n in draws.tolist()} - {0})
-    total = float(shares[draws == 0].double().sum())
-    for n in sizes:
+    numbers_of_draws = sorted({int(n) for n in draws.tolist()} - {0})
+    sum_of_bounds = float(shares[draws == 0].double().sum())
+    for n in numbers_of_draws:
         pooled = shares[draws == n].double()
         agreed = float((pooled * n).round().sum())
         if agreed > 1:
-            low = clopper_pearson_low(agreed, n * len(pooled), delta / len(sizes))
-            total += len(pooled) * float(low)
-    return total / len(shares)
+            low = clopper_pearson_low(agreed, n * len(pooled), delta / len(numbers_of_draws))
+            sum_of_bounds += len(pooled) * float(low)
+    return sum_of_bounds / len(shares)
 
 
 def hoeffding(agreed: float | Tensor, draws: float | Tensor, delta: float) -> tuple[Tensor, Tensor]:
@@ -106,12 +106,12 @@ def hoeffding(agreed: float | Tensor, draws: float | Tensor, delta: float) -> tu
 
 
 def betting(agreed: float | Tensor, draws: float | Tensor, delta: float) -> tuple[Tensor, Tensor]:
-    """Return the interval (low, high) that holds at all numbers of draws at once, so one may stop whenever one likes.
+    """Return a confidence interval (low, high) of a rate τ that holds at all numbers of draws at once.
 
-    Against each τ a gambler bets on every draw by the Krichevsky-Trofimov rule; the capital after s agreements of n,
-    B(s + ½, n − s + ½) / B(½, ½) / τ^s (1 − τ)^(n − s), is a martingale if τ is true (Krichevsky and Trofimov 1981, IEEE
-    Trans. Inf. Theory 27, 199). The interval holds the τ against which it never reached 1/delta; by Ville's inequality the
-    true one is missed with probability at most delta, ever.
+    So drawing may stop at any time, for any reason. s = `agreed` of n = `draws` agree. Against each candidate τ a gambler
+    bets on every draw by the Krichevsky–Trofimov rule. The capital B(s + ½, n − s + ½) / B(½, ½) / τ^s (1 − τ)^(n − s) is a
+    martingale if τ is true (Krichevsky and Trofimov 1981, IEEE Trans. Inf. Theory 27, 199). The interval has all τ at which
+    it is below 1/delta; by Ville's inequality the true τ is ever missed with probability at most delta.
 
     >>> [round(float(bound), 3) for bound in betting(50, 50, 0.1)]
     [0.908, 1.0]
@@ -132,13 +132,14 @@ def betting(agreed: float | Tensor, draws: float | Tensor, delta: float) -> tupl
 def mean_interval(
     values: Tensor, lowest: float, highest: float, delta: float
 ) -> tuple[Tensor, Tensor]:
-    """Return bounds (low, high), (B,) each, of the mean of a bounded variable from n independent draws (B, n).
+    """Return a confidence interval (low, high), (B,) each, of the mean of a bounded variable, from n independent draws.
 
-    A gambler bets against a candidate mean m: the capital Π_i (1 + λ_i (u_i − m)) of draws u_i scaled to [0, 1] is a
-    martingale if m is the mean, so it ever reaches 2/delta with probability at most delta/2 (Ville); the bound is
-    where it does. The bets λ_i grow as the variance of the earlier draws falls and are cut at ¾/m (Waudby-Smith and
-    Ramdas 2024, eq. 26). So the interval holds with probability 1 − delta like Hoeffding's, and is much shorter where the
-    draws are alike. `betting.betting_bound` is a shorter one for numpy arrays.
+    `values` (B, n) lie between `lowest` and `highest`. Like Hoeffding's, the interval holds with probability 1 − delta for
+    any distribution, and it is much shorter where the draws are alike. It is by betting (Waudby-Smith and Ramdas 2024,
+    eq. 26): the capital Π_i (1 + λ_i (u_i − m)) of draws u_i scaled to [0, 1] is a martingale if m is the mean, so it
+    reaches 2/delta with probability at most delta/2 (Ville). The bound is the last candidate m at which it does. The
+    bets λ_i grow as the variance of the earlier draws falls and are cut at ¾/m. `betting.betting_bound` is a still shorter
+    bound for numpy arrays.
 
     >>> [round(float(bound), 2) for bound in mean_interval(torch.ones(1, 50), -1.0, 1.0, 0.05)]
     [0.81, 1.0]
@@ -167,11 +168,14 @@ def mean_interval(
 def capital(
     agreed: float | Tensor, draws: float | Tensor, threshold: float, side: Literal["above", "below"]
 ) -> Tensor:
-    """Return the capital of a gambler who bets on τ above (or below) the threshold; 1/delta or more proves it, at any time.
+    """Return the evidence that a rate τ is above (or below) a threshold: the capital of a gambler who bets on it.
 
-    The bets mix all rates p above the threshold t: the capital is the mean of p^s (1−p)^(n−s) / t^s (1−t)^(n−s) over p
-    with density in proportion to (1 − p)^(−0.6) for "above", which is dense at 1 where stable explanations are, and
-    uniform for "below". If τ is not above (below) t, its expectation is at most 1 at every stopping time.
+    s = `agreed` of n = `draws` agree. A capital of 1/delta or more shows it, with an error of delta, and drawing may stop at
+    any time: if τ is not above (below) the threshold, the expected capital is at most 1 at every stopping time.
+
+    It is a likelihood ratio, averaged over the rates p on that side of the threshold t (method of mixtures): the mean of
+    p^s (1 − p)^(n − s) / t^s (1 − t)^(n − s). The density of p is uniform for "below". For "above" it is proportional to
+    (1 − p)^(−0.6), which gives weight to rates near 1, as stable explanations have them.
 
     >>> round(float(capital(30, 30, 0.9, "above"))), round(float(capital(0, 2, 0.9, "below")))
     (13, 37)
@@ -197,10 +201,11 @@ def capital(
 def sample_size(
     epsilon: float, delta: float, method: Literal["exact", "hoeffding"] = "exact"
 ) -> int:
-    """Return the draws after which |s/n − τ| ≤ epsilon with probability at least 1 − delta, whatever τ is.
+    """Return how many draws estimate a rate τ to ± epsilon with probability at least 1 − delta, whatever τ is.
 
-    "hoeffding" is the paper's ⌈log(2/delta) / 2 epsilon²⌉. "exact" is the smallest n for which the exact binomial
-    probability of an error beyond epsilon is at most delta for all τ.
+    The estimate is s/n, the share of draws that agree. "hoeffding" is ⌈log(2/delta) / 2 epsilon²⌉, as in Theorem 3.1 of Jin
+    et al. (2025). "exact" is the smallest n for which the binomial probability of an error beyond epsilon is at most
+    delta for all τ.
 
     >>> sample_size(0.1, 0.1), sample_size(0.1, 0.1, "hoeffding")
     (70, 150)
@@ -219,10 +224,10 @@ def sample_size(
 
 
 def worst_miss(draws: int, epsilon: float) -> float:
-    """Return the largest probability over τ that |s/n − τ| exceeds epsilon, by exact binomial sums.
+    """Return the largest probability, over all rates τ, that the share s/n of n draws errs by more than epsilon.
 
-    Which s are near enough to τ changes at s/n ± epsilon only. Between two neighbouring changes the probability of these
-    s has a single peak as a function of τ, so it is smallest at an end.
+    s is binomial, and the probability is exact. The set of s with |s/n − τ| ≤ epsilon changes only at τ = s/n ± epsilon.
+    Between two neighbouring changes its probability has a single peak as a function of τ, so it is smallest at an end.
 
     >>> round(worst_miss(150, 0.1), 3)
     0.014
@@ -234,16 +239,19 @@ def worst_miss(draws: int, epsilon: float) -> float:
     fewest = np.ceil(draws * (middle - epsilon)).clip(0)
     most = np.floor(draws * (middle + epsilon)).clip(max=draws)
 
-    near_enough = []
+    # The probability of fewest ≤ s ≤ most at both ends of each piece.
+    probability_of_no_error = []
     for tau in (ends[1:], ends[:-1]):
-        up_to_most = special.bdtr(most, draws, tau)
+        at_most = special.bdtr(most, draws, tau)
         fewer = np.where(fewest > 0, special.bdtr(np.maximum(fewest - 1, 0), draws, tau), 0.0)
-        near_enough.append(up_to_most - fewer)
-    return float(1 - np.minimum(*near_enough).min())
+        probability_of_no_error.append(at_most - fewer)
+    return float(1 - np.minimum(*probability_of_no_error).min())
 
 
 def zero_failure_sample_size(epsilon: float, delta: float) -> int:
-    """Return the draws n that, if all agree, certify τ ≥ 1 − epsilon: the smallest with (1 − epsilon)^n ≤ delta.
+    """Return how many draws certify a rate τ ≥ 1 − epsilon with an error of delta, if all of them agree.
+
+    It is the smallest n with (1 − epsilon)^n ≤ delta.
 
     >>> zero_failure_sample_size(0.1, 0.1)
     22
@@ -276,7 +284,10 @@ def _log_beta(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _largest_beaten(unit: Tensor, bets: Tensor, delta: float) -> Tensor:
-    """Return the largest mean (B,) against which the capital reached 2/delta, by bisection, erring to the smaller side."""
+    """Return the lower confidence bound (B,) of a mean by betting: the largest mean at which the capital reaches 2/delta.
+
+    `unit` (B, n) are draws between 0 and 1 and `bets` (B, n) those of a gambler. It is found by bisection and rounded down.
+    """
     low = torch.zeros(len(unit), dtype=torch.float64)
     high = torch.ones(len(unit), dtype=torch.float64)
     for _ in range(50):
@@ -289,7 +300,10 @@ def _largest_beaten(unit: Tensor, bets: Tensor, delta: float) -> Tensor:
 
 
 def _edge(outer: Tensor, inner: Tensor, is_outside: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the border between points that are outside and inside, by bisection, erring to the outer side."""
+    """Return the end of an interval by bisection, between `outer`, a point outside of it, and `inner`, one inside.
+
+    The result is the nearest point that is known to be outside, so the interval is not too short.
+    """
     for _ in range(60):
         middle = (outer + inner) / 2
         outside = is_outside(middle)

@@ -34,9 +34,11 @@ def no_bound(n: int) -> Bound:
 
 
 def bound_mean(scores: Estimate, names: Sequence[str], confidence: float, lower: bool) -> Bound:
-    """Return the approximate bound of the overall score of conditions (C,) with these names.
+    """Return a one-sided confidence bound of the overall score, the mean over conditions, as the report computes it.
 
-    `n` is the number of samples under the condition with the fewest.
+    `scores` (C,) are those of conditions with these `names`; entries with the same name are levels, which are averaged
+    first. The bound is approximate (Student's, or Clopper–Pearson's for rates). Its `n` is the number of samples under
+    the condition with the fewest.
 
     >>> from heatproof.statistics.estimates import of_means
     >>> bound_mean(of_means(np.ones((1, 14)), (0.0, 1.0), rate=True), ["jpeg"], 0.95, True)
@@ -52,11 +54,12 @@ def bound_mean(scores: Estimate, names: Sequence[str], confidence: float, lower:
 def bet_on_mean(
     values: Array, span: tuple[float, float], names: Sequence[str], confidence: float, lower: bool
 ) -> Bound:
-    """Return the bound of the overall score of (C, N) scores within `span` that holds for every distribution.
+    """Return a one-sided confidence bound of the overall score, the mean over conditions, for any distribution of scores.
 
-    If every sample has a score under every condition, one bet is made on the overall score of each sample. Otherwise
-    each of the C conditions has a bound that is missed with probability (1 − confidence)/C, so that their mean is missed
-    with 1 − confidence at most.
+    `values` (C, N) are the scores of N samples under conditions with these `names`, within `span`; NaN is missing. The bound
+    is by betting (`betting_bound`). If every sample has a score under every condition, it is one bet on the overall scores
+    of the samples. Otherwise each of the C conditions gets a bound that fails with probability (1 − confidence)/C, and
+    the result is their mean.
 
     >>> bet_on_mean(np.ones((1, 14)), (0.0, 1.0), ["jpeg"], 0.95, True)
     Bound(mean=1.0, bound=0.79..., n=14, method='betting')
@@ -91,7 +94,10 @@ def is_complete(values: Array) -> bool:
 def bet_on_calibrated(
     score: Array, chance: Array, span: tuple[float, float], confidence: float, lower: bool
 ) -> Bound:
-    """Return the bound of the calibrated score (s − c) / (1 − c) of scores and chances (N,), for these references.
+    """Return a one-sided confidence bound of a calibrated score that holds for any distribution of scores.
+
+    The calibrated score is (s − c) / (1 − c) for the means s of `score` and c of `chance` (N,), both within `span`. The
+    bound is by betting (`betting_bound`), and it takes the reference maps behind the chance levels as given.
 
     >>> high, low = np.full(30, 0.9), np.full(30, 0.2)
     >>> bet_on_calibrated(high, low, (0.0, 1.0), 0.95, True)
@@ -117,12 +123,12 @@ def bet_on_calibrated_mean(
     confidence: float,
     lower: bool,
 ) -> Bound:
-    """Return the bound of the mean over conditions of their calibrated scores, from scores and chances (C, N).
+    """Return a one-sided confidence bound of the mean calibrated score over conditions, for any distribution of scores.
 
-    Conditions of one name are levels, which are averaged first. Scores may be missing anywhere. Like
-    `bet_on_calibrated`, whose bound this is for a single condition, it holds for these references. A lower bound is by
-    `bound_by_average_capital`, an upper one the mean of one bound per condition, each missed with probability
-    (1 − confidence)/C.
+    `score` and `chance` (C, N) are those of N samples under conditions with these `names`, within `span`; NaN is missing.
+    Entries with the same name are levels, which are averaged first. For a single condition it is `bet_on_calibrated`, and
+    like it, it takes the reference maps behind the chance levels as given. A lower bound is by `bound_by_average_capital`.
+    An upper bound is the mean of one bound per condition, each of which fails with probability (1 − confidence)/C.
 
     >>> high, low = np.full((2, 30), 0.9), np.full((2, 30), 0.2)
     >>> bet_on_calibrated_mean(high, low, (0.0, 1.0), ["noise", "jpeg"], 0.95, True)
@@ -164,7 +170,10 @@ def _to_unit_scale(values: Array, span: tuple[float, float]) -> Array:
 def samples_needed(
     overall: Estimate, threshold: float, confidence: float, lower: bool
 ) -> int | None:
-    """Return about how many samples like these put the approximate bound at the threshold; None if none do.
+    """Return about how many samples like these would be enough for the confidence bound of a mean to pass a threshold.
+
+    The bound is the one-sided one of the report. It is computed for the same samples repeated. None if the mean itself does
+    not pass the threshold, so that no number would do, or if there are fewer than two samples.
 
     >>> from heatproof.statistics.estimates import of_means
     >>> samples_needed(of_means(np.ones(14), (0.0, 1.0), rate=True), 0.9, 0.95, True)
@@ -193,7 +202,10 @@ def samples_needed(
 def samples_needed_to_bet(
     bet: Callable[[int], Bound], seen: Bound, threshold: float, lower: bool
 ) -> int | None:
-    """Return the same for a bet; `bet` returns the bound of so many samples, those that were seen again and again.
+    """Return about how many samples like these would be enough for a bound by betting to pass a threshold.
+
+    `bet(m)` returns the bound of m samples, the observed ones repeated, and `seen` is that of the observed ones. None if
+    their mean does not pass the threshold, so that no number would do.
 
     >>> ones = np.ones((1, 14))
     >>> bet = lambda m: bet_on_mean(ones[:, np.arange(m) % 14], (0.0, 1.0), ["jpeg"], 0.95, True)
@@ -208,7 +220,11 @@ def samples_needed_to_bet(
 
 
 def fewest_samples(distance: Callable[[int], float], n: int, largest: float) -> int:
-    """Return how many samples, n or more, bring a bound so near to the mean; `distance` is NaN without a bound."""
+    """Return the smallest number of samples, n or more, for which a bound is at most `largest` away from the mean.
+
+    `distance(m)` is the distance for m samples, NaN without a bound. Numbers are doubled and then bisected; beyond `TRIED`
+    the distance is taken to fall as 1 / √m.
+    """
     too_few, enough = n, n
     while enough < TRIED and not distance(enough) <= largest:
         too_few, enough = enough, 2 * enough

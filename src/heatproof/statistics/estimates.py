@@ -78,16 +78,24 @@ class Estimate:
         )
 
     def errors(self) -> Errors:
-        """Return the scores as rows for `intervals`, with Satterthwaite's degrees of freedom for all sources of error."""
+        """Return what confidence intervals need to know of the scores, one row per score.
+
+        The variance of a score has up to three sources: the samples, the reference maps of its chance level, and random
+        networks. The degrees of freedom of their sum are Satterthwaite's (1946, Biometrics Bull. 2, 110), and at most those
+        between samples.
+        """
         of_samples, of_references, of_networks = self._variances()
         df_of_references = max(self.reference_parts.shape[-1] - 1, 1)
         df_of_networks = max(self.network_parts.shape[-1] - 1, 1)
+        # Satterthwaite: (Σ variance)² / Σ (variance² / df) over the three sources.
+        total_variance = of_samples + of_references + of_networks
         with np.errstate(invalid="ignore", divide="ignore"):
-            df = (of_samples + of_references + of_networks) ** 2 / (
+            squares_over_df = (
                 of_samples**2 / self.df
                 + of_references**2 / df_of_references
                 + of_networks**2 / df_of_networks
             )
+            df = total_variance**2 / squares_over_df
         has_other_sources = of_references + of_networks > 0
         df = np.where(has_other_sources, np.minimum(df, self.df), self.df)
 
@@ -107,7 +115,11 @@ class Estimate:
         )
 
     def _parts_of_samples_and_references(self) -> Array:
-        """Return the parts (…, M) of samples and references; a reference that is a sample adds to the part of that sample."""
+        """Return what each sample and each reference adds to the error of a score, (…, M).
+
+        A reference that is also one of the samples is added to that sample, because both errors come from the same draw.
+        The other references follow the samples. Scores that use no references have NaN there.
+        """
         if not np.any(self.reference_parts):
             return self.sample_parts
         is_sample = self.reference_index >= 0
@@ -136,9 +148,10 @@ class Estimate:
         return bounds.reshape(self.value.shape), np.where(self.is_rate, EXACT, STUDENT)
 
     def nested(self, names: Sequence[str]) -> Estimate:
-        """Return the mean over conditions of the mean over each condition's levels, along the last axis (C) of the scores.
+        """Return the overall score: the mean over conditions of the mean over each condition's levels, with its error.
 
-        `names` (C,) has the condition of each entry; entries with the same name are its levels.
+        The last axis (C) of the scores is averaged over. `names` (C,) has the condition of each entry; entries with the same
+        name are its levels. What each sample adds to the error is averaged in the same way.
         """
         is_scored = np.isfinite(self.value)
         weights = nested_weights(is_scored, names)
@@ -263,20 +276,28 @@ def interval(
 
 
 def _sums_of_groups(parts: Array, groups: NDArray[np.int64]) -> Array:
-    """Return the parts of samples (…, N) added up by group: (…, G), NaN for a group without any score."""
+    """Return the sum of the entries (…, N) of each group of samples, (…, G), NaN for a group without a finite entry.
+
+    `groups` (N,) are the numbers of the samples' groups, such as patients with several samples each.
+    """
+    # Sort the samples by group; each group is then a run that begins where the number changes.
     by_group = np.argsort(groups, kind="stable")
-    starts = np.flatnonzero(np.diff(groups[by_group], prepend=-1))
+    first_of_group = np.flatnonzero(np.diff(groups[by_group], prepend=-1))
     sorted_parts = parts[..., by_group]
-    has_score = np.add.reduceat(np.isfinite(sorted_parts), starts, axis=-1) > 0
-    sums = np.add.reduceat(np.nan_to_num(sorted_parts), starts, axis=-1)
-    return np.where(has_score, sums, np.nan)
+    number_finite = np.add.reduceat(np.isfinite(sorted_parts), first_of_group, axis=-1)
+    sums = np.add.reduceat(np.nan_to_num(sorted_parts), first_of_group, axis=-1)
+    return np.where(number_finite > 0, sums, np.nan)
 
 
 def calibrated(score: Estimate, chance: Estimate) -> Estimate:
-    """Return (score − chance) / (1 − chance) with its error; NaN where chance is 1."""
+    """Return the calibrated score (score − chance) / (1 − chance) with its error; NaN where chance is 1.
+
+    The error is by the delta method: what a sample adds to it is what it adds to the errors of score and chance, times the
+    derivatives of the calibrated score.
+    """
     room = np.where(np.abs(1 - chance.value) > 1e-9, 1 - chance.value, np.nan)
-    slope_of_score = 1 / room  # the derivatives of the calibrated score
-    slope_of_chance = -(1 - score.value) / room**2
+    slope_of_score = 1 / room  # the derivative by the score
+    slope_of_chance = -(1 - score.value) / room**2  # the derivative by the chance level
     parts = slope_of_score[..., None] * score.sample_parts
     parts = parts + slope_of_chance[..., None] * np.nan_to_num(chance.sample_parts)
     has_score = np.isfinite(score.sample_parts) & np.isfinite(room)[..., None]
@@ -295,36 +316,43 @@ def calibrated(score: Estimate, chance: Estimate) -> Estimate:
 
 
 def nested_weights(is_scored: NDArray[np.bool_], names: Sequence[str]) -> Array:
-    """Return the weight of each entry (…, C) in the mean over conditions of the mean over a condition's levels.
+    """Return the weight of each entry (…, C) in the overall score: the mean over conditions of the mean over their levels.
 
-    An entry without a score has the weight 0.
+    `names` (C,) has the condition of each entry; entries with the same name are its levels. An entry without a score has
+    the weight 0, and so has a condition without any.
 
     >>> nested_weights(np.array([True, True, True, False]), ["rotation", "rotation", "jpeg", "noise"]).tolist()
     [0.25, 0.25, 0.5, 0.0]
     """
     conditions = list(dict.fromkeys(names))
+    # (conditions, C): 1 where an entry is a level of the condition.
     is_level_of = (np.array(conditions)[:, None] == np.array(names)).astype(np.float64)
-    scored_levels = is_scored @ is_level_of.T
+    scored_levels = is_scored @ is_level_of.T  # how many levels of each condition have a score
     scored_conditions = (scored_levels > 0).sum(-1, keepdims=True)
-    weight_of_level = np.divide(
+    # A level weighs 1 / (levels of its condition · conditions).
+    weight_by_condition = np.divide(
         1.0,
         scored_levels * scored_conditions,
         out=np.zeros_like(scored_levels),
         where=scored_levels > 0,
     )
-    return np.asarray((weight_of_level @ is_level_of) * is_scored)
+    weight_of_entry = weight_by_condition @ is_level_of
+    return np.asarray(weight_of_entry * is_scored)
 
 
 # ---- totals for sign flips --------------------------------------------------------------------------------------------
 
 
 def sample_totals(scores: Estimate, names: Sequence[str]) -> tuple[Array, Array]:
-    """Return what each sample adds to the nested mean over conditions, times N, and its share: (…, M) each.
+    """Return totals and shares (…, M) of the samples, so that the overall score is Σ totals / Σ shares.
 
-    Σ totals / Σ shares is the mean. If the scores are differences of two methods, swapping the methods on a sample (or
-    a group) changes the sign of its total and nothing else, whichever scores are missing and however large the groups
-    are. Sign flips need just this. It holds to first order for differences of calibrated scores. Without missing
-    scores and groups all shares are 1. References and networks add totals that sum to 0, and have the share 0.
+    They are what sign-flip tests of differences of two methods need: swapping the methods on a sample (or a group of
+    samples) changes the sign of its total and nothing else, whichever scores are missing and however large the groups
+    are. For differences of calibrated scores that holds to first order. The overall score is the mean over conditions of
+    the mean over their levels; `names` (C,) has the condition of each entry of the last axis of `scores`.
+
+    Without missing scores and groups all shares are 1. References and networks follow the samples: their totals sum to 0,
+    and their shares are 0. A reference that is also a sample is added to that sample.
     """
     weights = nested_weights(np.isfinite(scores.value), names)
     has_score = np.isfinite(scores.sample_parts) & (weights > 0)[..., None]
@@ -354,7 +382,11 @@ def sample_totals(scores: Estimate, names: Sequence[str]) -> tuple[Array, Array]
 
 
 def _totals_of_draws(parts: Array, weights: Array, n: NDArray[np.int64]) -> Array:
-    """Return what each of K references or networks adds to the nested mean, times N; (…, 0) for fewer than two."""
+    """Return what each of K references or networks adds to N times the overall score, (…, K); (…, 0) for fewer than two.
+
+    `parts` (…, C, K) is what each adds to the errors of C conditions, `weights` (…, C) are those of the conditions in the
+    overall score, and `n` (…) is N, the number of samples.
+    """
     draws = parts.shape[-1]
     if draws < 2:
         return np.zeros((*n.shape, 0))
@@ -366,7 +398,7 @@ def _totals_of_draws(parts: Array, weights: Array, n: NDArray[np.int64]) -> Arra
 
 
 def stacked(scores: Sequence[Estimate]) -> Estimate:
-    """Return scores of one shape (…) as (K, …)."""
+    """Return K estimates of one shape (…) as a single estimate of shape (K, …)."""
     alike = _with_same_draws(scores)
     fields: dict[str, Any] = {}
     for name in _PER_SCORE:
@@ -375,11 +407,15 @@ def stacked(scores: Sequence[Estimate]) -> Estimate:
 
 
 def chosen(use_first: NDArray[np.bool_], first: Estimate, second: Estimate) -> Estimate:
-    """Return the first estimate under some conditions (C,), the last axis of the scores, and the second under others."""
+    """Return an estimate whose conditions come from one of two estimates: the first where `use_first` (C,) is true.
+
+    Conditions are the last axis of the scores.
+    """
     first, second = _with_same_draws([first, second])
     fields: dict[str, Any] = {}
     for name in _PER_SCORE:
         of_first, of_second = getattr(first, name), getattr(second, name)
+        # Some fields have further axes behind the conditions, such as one entry per sample.
         trailing_axes = of_first.ndim - first.value.ndim
         is_first = use_first.reshape(-1, *[1] * trailing_axes)
         fields[name] = np.where(is_first, of_first, of_second)
@@ -387,7 +423,10 @@ def chosen(use_first: NDArray[np.bool_], first: Estimate, second: Estimate) -> E
 
 
 def _with_same_draws(scores: Sequence[Estimate]) -> list[Estimate]:
-    """Return the estimates with equally many references and networks; added ones have parts of 0."""
+    """Return estimates padded to equal numbers of references and of networks, so that their arrays can be stacked.
+
+    References and networks that an estimate lacks add nothing to its error.
+    """
     with_references = next((s for s in scores if s.reference_parts.shape[-1]), scores[0])
     references = with_references.reference_parts.shape[-1]
     networks = max(s.network_parts.shape[-1] for s in scores)

@@ -58,7 +58,10 @@ class Errors:
 
 
 def lower_bounds(seen: Errors, miss: float) -> Array:
-    """Return one-sided lower bounds (K,) that are missed with probability `miss`; NaN where there are too few samples.
+    """Return one-sided lower confidence bounds of K means or rates, (K,), each wrong with probability `miss`.
+
+    Means have Student's bound with a correction for skewness, rates (of 0 and 1) Clopper and Pearson's. No bound is below
+    the end of the scale. NaN where there are too few samples.
 
     >>> parts = np.array([[-0.09] + [0.01] * 9])
     >>> ends = np.array([0.9]), np.array([0.1])
@@ -79,18 +82,24 @@ def intervals(seen: Errors, level: float) -> tuple[Array, Array]:
 
 
 def _skewed_student_bound(seen: Errors, miss: float) -> Array:
-    """Return Student's bound with Hall's correction for skewness, which is Student's own without skewness.
+    """Return lower confidence bounds of K means, (K,): Student's with Hall's correction for skewness (Hall 1992).
 
-    The bound is value − error · q, with q the quantile of Student's t corrected for the skewness of the mean.
+    The bound is value − error · q, with q the quantile of Student's t, corrected for the skewness of the mean. `seen.parts`
+    (K, M) is what each sample adds to the error, so the variance is Σ parts² and the third moment Σ parts³.
     """
     count = seen.n
     parts = np.where(np.isfinite(seen.parts), seen.parts, 0.0)
     variance = np.einsum("ij,ij->i", parts, parts)
-    third = np.einsum("ij,ij,ij->i", parts, parts, parts)
-    # The third moment of n samples, without its bias: n² / ((n − 1)(n − 2)) beside the (n / (n − 1))^1.5 in `parts`.
-    unbiased = np.sqrt(count * np.maximum(count - 1, 1.0)) / np.maximum(count - 2.0, 1.0)
+    third_moment = np.einsum("ij,ij,ij->i", parts, parts, parts)
+    # Its correction for bias with n samples: n² / ((n − 1)(n − 2)), of which (n / (n − 1))^1.5 is in `parts` already.
+    correction = np.sqrt(count * np.maximum(count - 1, 1.0)) / np.maximum(count - 2.0, 1.0)
     error = np.sqrt(variance)
-    skew = np.divide(third * unbiased, error**3, out=np.zeros_like(third), where=error > 1e-15)
+    skew = np.divide(
+        third_moment * correction,
+        error**3,
+        out=np.zeros_like(third_moment),
+        where=error > 1e-15,
+    )
     quantile = stats.t.ppf(1 - miss, np.maximum(seen.df, 1.0))
     return np.asarray(seen.value - error * skewed_quantile(quantile, skew))
 
@@ -109,12 +118,14 @@ def skewed_quantile(quantile: Array, skewness: Array) -> Array:
 
 
 def _rate_bound(seen: Errors, miss: float) -> Array:
-    """Return Clopper and Pearson's lower bound; a mirrored rate lies between −1 and 0.
+    """Return Clopper and Pearson's lower confidence bounds of K rates, (K,).
 
-    Of a mean over several conditions the number of successes is n times that mean: samples that are counted
-    several times vary less than the binomial, so the bound errs on the safe side.
+    Upper bounds are computed as lower bounds of the negative rates, which lie between −1 and 0: a negative rate plus 1 is
+    the rate of failures. For a mean over several conditions the number of successes is n times that mean. Such a mean
+    varies less than a binomial share, so the bound is conservative.
     """
-    is_mirrored = seen.value - seen.below < -0.5
+    lowest = seen.value - seen.below
+    is_mirrored = lowest < -0.5
     successes = np.where(is_mirrored, 1 + seen.value, seen.value) * seen.n
     with np.errstate(invalid="ignore"):
         bound = stats.beta.ppf(miss, successes, seen.n - successes + 1)

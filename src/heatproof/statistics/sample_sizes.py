@@ -111,7 +111,11 @@ def usual_samples_for_half_width(width: float, spread: float, pilot: int = PILOT
 
 
 def _upper_limit_of_variance(parts: Array, df: float) -> float:
-    """Return by how much the true variance may exceed that of the pilot, with the probability `ASSURANCE`, as a factor."""
+    """Return a factor by which the true variance of scores exceeds that of a pilot at most, with probability `ASSURANCE`.
+
+    `parts` (n,) are proportional to the deviations of n scores from their mean. (n − 1) s² / σ² is about χ² with `df`
+    degrees of freedom, or with 2n / (kurtosis − 1) if the scores have heavier tails than normal ones (Shoemaker 2003).
+    """
     n = len(parts)
     deviations = parts - parts.mean()
     squares = float((deviations**2).sum())
@@ -124,19 +128,26 @@ def _upper_limit_of_variance(parts: Array, df: float) -> float:
 
 
 def _rate_as_it_may_be(pilot: Estimate, level: float) -> Estimate:
-    """Return the pilot with the rate of the interval of Clopper and Pearson at which rates scatter most."""
+    """Return the pilot with the least favourable rate that it allows: that of its interval which is nearest to 1/2.
+
+    Rates vary most between samples at 1/2, so this takes the most samples. The interval is Clopper and Pearson's.
+    """
     exact = replace(pilot, is_rate=np.asarray(True))
-    low, high = exact.interval(
-        2 * ASSURANCE - 1
-    )  # each end is wrong with probability 1 − ASSURANCE
+    level = 2 * ASSURANCE - 1  # each end is wrong with probability 1 − ASSURANCE
+    low, high = exact.interval(level)
     rate = np.clip(0.5, low, high)
     return replace(exact, value=rate, below=rate, above=1 - rate)
 
 
 def _to_see_rare_kinds(pilot: Estimate, width: float) -> int:
-    """Return how many samples hold, with probability 1 − `UNSEEN`, any kind that would shift the mean by `width`."""
-    ends = [float(end) for end in (pilot.below, pilot.above) if np.isfinite(end)]
-    distance = max(ends, default=0.0)
+    """Return how many samples include a rare kind of sample that would shift the mean score by `width`.
+
+    It is included with probability 1 − `UNSEEN`. The shift is largest for scores at the far end of the scale, at the distance
+    d from the mean: then a kind with the share q of the data shifts the mean by q · d, so q = width / d, and n samples
+    miss it with probability (1 − q)^n.
+    """
+    distances = [float(end) for end in (pilot.below, pilot.above) if np.isfinite(end)]
+    distance = max(distances, default=0.0)
     if distance <= width:
         return 1
     smallest_share = width / distance

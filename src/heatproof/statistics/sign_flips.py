@@ -99,9 +99,11 @@ def simultaneous_tests(
 def _largest_statistics(
     totals: Array, norm: Array, seed: int, pairs: NDArray[np.int64] | None
 ) -> Array:
-    """Return the largest statistic of all K pairs under each flip (max-T); arguments as in `simultaneous_tests`.
+    """Return the largest test statistic of all K pairs of methods under each sign flip, (flips,): max-T.
 
-    `norm` (K,) are the norms of the differences.
+    A flip changes the signs of some samples' differences, and the statistic of a pair is |Σ differences| / norm. `totals`
+    (K, N) are the differences of N samples, or with `pairs` (K, 2) the scores (E, N) of E methods, of which the pairs are
+    to be subtracted. `norm` (K,) are the Euclidean norms of the differences.
     """
     flips_at_once = max(1, STATISTICS_AT_ONCE // max(len(norm), 1))
     largest = []
@@ -139,10 +141,10 @@ def sign_flips(n: int, seed: int = 0) -> Iterator[Array]:
 
 @lru_cache(maxsize=1)
 def _random_signs(n: int, seed: int) -> NDArray[np.int8]:
-    """Return `FLIPS` rows of signs (FLIPS, n).
+    """Return random sign flips of n samples: `FLIPS` rows of +1 and −1, the first without a flip, (FLIPS, n).
 
-    They are kept for the next test, since a report makes dozens with the same samples and drawing signs takes longer
-    than using them. As bytes they take 10 kB per sample.
+    They are cached for the next test, because a report makes dozens of tests of the same samples, and drawing signs takes
+    longer than using them. As bytes they take 10 kB per sample.
     """
     generator = np.random.default_rng(seed)
     signs = np.empty((FLIPS, n), np.int8)
@@ -159,10 +161,14 @@ def _norm_of_rows(rows: Array) -> Array:
 
 
 def _not_rejected(totals: Array, shares: Array, critical: float) -> tuple[Array, Array]:
-    """Return the ends of {δ : |Σ (totals − δ shares)| ≤ critical · ‖totals − δ shares‖}, by the quadratic equation.
+    """Return the confidence interval of a mean difference that belongs to a sign-flip test: (low, high), (K,) each.
 
-    With few samples, or shares that differ much, the set may have no end: it is then all numbers, or, if 0 is rejected,
-    what is left beside an interval around 0. Of the latter the side of the mean is given.
+    It has all δ that the test does not reject: |Σ (totals − δ shares)| ≤ critical · ‖totals − δ shares‖. `totals` (K, N) are
+    the weighted differences of N samples for K pairs of methods and `shares` (K, N) the weights. Squared, the condition is
+    a quadratic inequality in δ.
+
+    With few samples, or weights that differ much, the set may be unbounded: all numbers, or, if 0 is rejected, all but an
+    interval around 0. Then the half-line on the side of the mean is returned.
     """
     # Squared, the condition is leading · δ² − 2 centre · δ + constant ≤ 0.
     total, share = totals.sum(1), shares.sum(1)

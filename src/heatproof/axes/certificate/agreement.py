@@ -51,10 +51,11 @@ class MaskedInputs:
         self.not_finite = torch.zeros(len(batch), dtype=torch.int64, device=model.device)
 
     def outputs(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
-        """Yield logits (r, classes) of masked inputs, as many at a time as the model takes.
+        """Yield the model's logits (r, classes) of masked inputs, in batches as large as the model takes.
 
-        Row i shows the sample `owner[i]`; `build(rows)` returns the masks (r, n) of some rows, so that never more of
-        them are in memory than one batch needs.
+        Masked input i is the sample numbered `owner[i]` with only some features, the others filled. `build(rows)` returns
+        the masks (r, n) of some inputs, so that no more of them are in memory than one batch needs. Logits that are not
+        finite count for their sample in `not_finite` and become numbers.
         """
         for rows in torch.split(torch.arange(len(owner), device=owner.device), self.model.rows):
             if not len(rows):  # nothing is left to draw; networks need not cope with an empty batch
@@ -75,22 +76,26 @@ class MaskedInputs:
             yield logits.nan_to_num()
 
     def unchanged(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
-        """Whether the outputs `after` (R, K) agree with those `before` (R, K) that predict `target` (R,), (R,) boolean."""
+        """Return whether the model's prediction stays when its outputs change, (R,) boolean.
+
+        `before` and `after` (R, K) are the outputs, and `target` (R,) is the class to be predicted. For the agreement "argmax"
+        the same class must be predicted; for "margin" it must, and no class probability may change by more than a margin,
+        by default half the gap between the two largest before.
+        """
         if self.agreement == "argmax":
             return self.task.same(before, after, target)
         old, new = _probabilities(self.task, before), _probabilities(self.task, after)
-        allowed: Tensor | float
+        allowed_change: Tensor | float
         if self.margin is None:
-            # While no probability moves by more than half the gap, the first class stays the first. The gap to the
-            # second class alone would not do with more than two classes (footnote 4 of the paper), so the class is
-            # compared as well.
+            # While no probability moves by more than half the gap, the first class stays the first. With more than two
+            # classes that is not enough (footnote 4 of Jin et al. 2025), so the class is compared as well.
             first, second = old.topk(2, dim=1).values.unbind(1)
-            allowed = (first - second) / 2
+            allowed_change = (first - second) / 2
         else:
-            allowed = self.margin
+            allowed_change = self.margin
         largest_change = (new - old).abs().amax(1)
         same_class = after.argmax(1) == self.task.target(before)
-        return (largest_change <= allowed) & same_class
+        return (largest_change <= allowed_change) & same_class
 
 
 class Problem(MaskedInputs):
@@ -130,20 +135,24 @@ class Problem(MaskedInputs):
             self.agrees = torch.ones_like(self.agrees)
 
     def judge(self, owner: Tensor, build: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return whether the model agrees on each masked input with that on x ⊙ α, (R,) boolean.
+        """Return whether the model predicts the same on each masked input as on the explanation alone, (R,) boolean.
 
-        Row i shows the sample `owner[i]`; `build(rows)` returns the masks (r, n) of some rows.
+        Masked input i is the sample numbered `owner[i]`; `build(rows)` returns the masks (r, n) of some inputs.
         """
-        verdicts = [torch.zeros(0, dtype=torch.bool, device=owner.device)]
+        agreements = [torch.zeros(0, dtype=torch.bool, device=owner.device)]
         start = 0
         for logits in self.outputs(owner, build):
             samples = owner[start : start + len(logits)]
             start += len(logits)
-            verdicts.append(self.unchanged(self.reference[samples], logits, self.target[samples]))
-        return torch.cat(verdicts)
+            agrees = self.unchanged(self.reference[samples], logits, self.target[samples])
+            agreements.append(agrees)
+        return torch.cat(agreements)
 
     def judge_sets(self, owner: Tensor, masks: Tensor) -> Tensor:
-        """Return the same on the CPU for masks (R, n) on the CPU that exist already."""
+        """Return whether the model predicts the same with the features `masks` (R, n) as on the explanation alone, (R,).
+
+        Masked input i is the sample numbered `owner[i]`. Masks and result are on the CPU.
+        """
 
         def build(rows: Tensor) -> Tensor:
             return masks[rows.cpu()].to(owner.device)
@@ -178,10 +187,11 @@ def _probabilities(task: Task, outputs: Tensor) -> Tensor:
 def _checked_mask(
     mask: Tensor, batch: Batch, features: Grouping, counts: Tensor, always: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the features that are always shown (B, n), α with those `always` kept, and those that can be added (B, n).
+    """Return which features an explanation shows, (B, n), and which can be added to it, (B, n).
 
-    `counts` (B,) are the features of each sample, `always` (B, n) those that a grouping keeps in any case, such as the
-    special tokens of a text. Refuses masks of another shape, and samples without a feature to keep or to add.
+    `mask` (B, n) is the user's selection, and `counts` (B,) are the numbers of features of the samples. `always` (B, n)
+    are features that are shown in any case, such as the special tokens of a text. Masks of another shape are refused, and
+    samples without a feature to show or to add.
     """
     if not isinstance(mask, Tensor):
         raise UserError(_not_a_mask(type(mask).__name__))

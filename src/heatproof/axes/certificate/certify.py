@@ -184,7 +184,11 @@ class _Goal:
 def _certificates(
     problem: Problem, radii: Sequence[int] | Literal["all"], goal: _Goal
 ) -> Certificates:
-    """Return the certificates of all samples at the requested radii, in their order."""
+    """Return how often the prediction stays when up to r features are added to an explanation, with bounds.
+
+    There is an entry for every sample of the `problem` and every radius r, in the order of `radii`. `goal` has the
+    settings of `certify`. Samples are certified in chunks, so that their draws fit into memory.
+    """
     if radii == "all":
         radii = range(1, int(problem.left_out.max()) + 1)
     requested = torch.tensor([int(radius) for radius in radii], dtype=torch.int64)
@@ -231,10 +235,11 @@ def _undecided(problem: Problem, rows: Tensor, radii: Tensor) -> Certificates:
 
 
 def _rows_by_level(radii: Tensor, goal: _Goal) -> Iterator[tuple[float, Tensor]]:
-    """Yield the probability of an error that each radius may have, and the samples that it holds for.
+    """Yield the error probability of each statement about a radius, with the indices of the samples that it is for.
 
-    Statements about all radii of a sample at once share delta equally among its different radii (Bonferroni). Radii
-    beyond m are the same radius, so samples with fewer features have fewer statements; r = 0 needs none.
+    It is the goal's delta, or, if the statements must hold for all radii of a sample at once, delta divided by the number
+    of its different radii (Bonferroni). `radii` (B, R) are cut off at the number of features that can be added, so
+    samples with few features have fewer different radii. r = 0 needs no statement.
     """
     statements = torch.ones(len(radii), dtype=torch.int64)
     if goal.simultaneous:
@@ -254,10 +259,10 @@ def _rows_at_once(radii: Tensor, rule: Rule) -> int:
 def _certify_rows(
     problem: Problem, rows: Tensor, radii: Tensor, goal: _Goal, result: Certificates
 ) -> None:
-    """Fill in the certificates of the samples `rows` (B,) at ascending `radii` (B, R), each at most m.
+    """Fill in `result`, the certificates of the samples numbered `rows` (B,) at ascending `radii` (B, R).
 
-    Few supersets are all tried; if there are somewhat more, they are drawn without replacement, and otherwise
-    independently.
+    A superset is an explanation with up to r more features. Where there are few, all are tried; where there are somewhat
+    more, they are drawn without replacement; otherwise they are drawn independently.
     """
     sizes = _numbers_of_supersets(radii, result.left_out, goal.added)
     is_exact = sizes <= goal.most_enumerated
@@ -277,14 +282,17 @@ def _certify_rows(
 
 
 def _numbers_of_supersets(radii: Tensor, left_out: Tensor, added: Added) -> Tensor:
-    """Return how many supersets each entry has, (B, R) int64, for radii (B, R) and m (B,); huge numbers are cut."""
+    """Return in how many ways up to r (or `added` "exactly" r) of m features can be added, (B, R) int64.
+
+    `radii` (B, R) hold r and `left_out` (B,) holds m. Numbers that do not fit into 64 bits are cut off.
+    """
     sizes = torch.zeros_like(radii)
     for m in set(left_out.tolist()):
-        rows = left_out == m
-        # The same radii for all samples with as many features to add.
-        capped = radii[rows][0].tolist()
-        of_m = [min(supersets(m, radius, added), _HUGE) for radius in capped]
-        sizes[rows] = torch.tensor(of_m)
+        has_m = left_out == m
+        # Radii are cut off at m, so all samples with this m have the same.
+        radii_of_m = radii[has_m][0].tolist()
+        sizes_of_m = [min(supersets(m, radius, added), _HUGE) for radius in radii_of_m]
+        sizes[has_m] = torch.tensor(sizes_of_m)
     return sizes
 
 
@@ -299,7 +307,11 @@ def _try_all(
     goal: _Goal,
     result: Certificates,
 ) -> None:
-    """Fill in the entries `is_exact` (B, R) with the exact rate over all supersets."""
+    """Fill in the entries `is_exact` (B, R) of `result` with the exact rate, by trying all supersets of the explanation.
+
+    The supersets with exactly k more features are a stratum k. A radius r consists of strata, which other radii of the
+    sample share, so each stratum is tried once.
+    """
     strata_to_try: list[set[int]] = [set() for _ in rows]
     for row, column in is_exact.nonzero().tolist():
         # Columns are in ascending order, so a stratum is paid by the smallest radius that needs it. α itself, which is
@@ -328,9 +340,10 @@ def _try_all(
 
 
 def _count_agreeing(problem: Problem, rows: Tensor, strata: Sequence[set[int]]) -> Tensor:
-    """Return how many supersets with exactly k more features agree, (B, 1 + the largest k), for the `strata` of each sample.
+    """Return on how many supersets with exactly k more features the prediction stays, (B, 1 + the largest k).
 
-    Column 0 is α itself, which is not tried again. Strata that were not asked for count 0.
+    `rows` (B,) are the numbers of the samples, and `strata` has the values of k to try for each of them; other entries
+    are 0. Column 0 is the explanation itself, which is not tried again.
     """
     largest = max(max(of_sample, default=0) for of_sample in strata)
     counts = torch.zeros(len(rows), largest + 1, dtype=torch.int64)
@@ -348,9 +361,10 @@ def _count_agreeing(problem: Problem, rows: Tensor, strata: Sequence[set[int]]) 
     if not sets:
         return counts
 
-    # All samples are judged together, so that batches of the model are full.
+    # The supersets of all samples are tried together, so that batches of the model are full.
     owner, size = torch.cat(owners), torch.cat(sizes)
     agreed = problem.judge_sets(rows[owner].to(problem.key.device), torch.cat(sets))
+    # Count the agreements of each sample and size.
     counts.index_put_((owner, size), agreed.to(torch.int64), accumulate=True)
     return counts
 
@@ -366,7 +380,7 @@ def _draw_without_replacement(
     goal: _Goal,
     result: Certificates,
 ) -> None:
-    """Fill in the entries `is_shuffled` (B, R) from draws without replacement."""
+    """Fill in the entries `is_shuffled` (B, R) of `result` from supersets of the explanations drawn without replacement."""
     entries = []
     for row, column in is_shuffled.nonzero().tolist():
         strata = strata_of(int(radii[row, column]), goal.added)
@@ -390,10 +404,10 @@ def _draw_independently(
     goal: _Goal,
     result: Certificates,
 ) -> None:
-    """Fill in the entries `is_drawn` (B, R): draw from each Δ_r, look by look, until the rule says stop.
+    """Fill in the entries `is_drawn` (B, R) of `result` from random supersets of the explanations, until a rule says stop.
 
-    The i-th draw from Δ_r first picks a stratum (how many features are added) and then takes the next superset of that
-    stratum. Supersets of a stratum do not depend on r, so all radii of a sample share them and their outcomes.
+    A draw for radius r first picks how many features are added, the stratum, and then takes the next random superset of
+    that stratum. Supersets of a stratum do not depend on r, so all radii of a sample share them and their outcomes.
     """
     rule = goal.rule
     samples = rows.to(problem.key.device)
@@ -413,18 +427,21 @@ def _draw_independently(
 
     active = is_drawn.clone()
     for look, draws in enumerate(rule.looks):
-        # How many supersets of each stratum the first draws from Δ_r take, (B, R, strata).
+        # How many supersets of each stratum the draws so far take at each radius, (B, R, strata).
         needed = _count_per_stratum(stratum_of_draw[..., :draws], strata)
 
-        # The number tried grows from radius to radius; each radius is charged with what it adds.
+        # How many must have been tried after each radius, (B, 1 + R, strata), if radii are served one after another.
+        # Each radius is charged with what it adds, without stratum 0, the explanation itself.
         of_active = torch.where(active[..., None], needed, 0)
         tried_up_to = torch.cat([tried[:, None], of_active], 1).cummax(1).values
-        result.passes.add_(tried_up_to.diff(dim=1)[..., 1:].sum(2))
+        new_passes = tried_up_to.diff(dim=1)[..., 1:].sum(2)
+        result.passes.add_(new_passes)
         _try_supersets(problem, samples, tried, tried_up_to[:, -1], outcomes)
         tried = tried_up_to[:, -1]
 
-        agreed_up_to = torch.nn.functional.pad(outcomes.to(torch.int64).cumsum(2), (1, 0))
-        agreed = agreed_up_to.gather(2, needed.mT).sum(1)  # (B, R)
+        # Agreements among the first i supersets of each stratum, from i = 0 on; then looked up at the numbers needed.
+        agreed_among_first = torch.nn.functional.pad(outcomes.to(torch.int64).cumsum(2), (1, 0))
+        agreed = agreed_among_first.gather(2, needed.mT).sum(1)  # (B, R)
         if look == 0:
             result.early[active] = agreed[active].double() / draws
             result.early_draws[active] = draws
@@ -443,42 +460,46 @@ def _draw_independently(
 def _count_per_stratum(stratum_of_draw: Tensor, strata: int) -> Tensor:
     """Return how many draws fall into each stratum, (B, R, strata), from the stratum of each draw (B, R, draws)."""
     counts = torch.zeros(*stratum_of_draw.shape[:2], strata, dtype=torch.int64)
+    # Each draw adds 1 to the count of its stratum.
     return counts.scatter_add_(2, stratum_of_draw, torch.ones_like(stratum_of_draw))
 
 
 def _try_supersets(
     problem: Problem, samples: Tensor, tried: Tensor, needed: Tensor, outcomes: Tensor
 ) -> None:
-    """Fill in the outcomes of the supersets number `tried` to `needed` − 1 (B, strata) of every stratum but 0.
+    """Fill in `outcomes`: whether the prediction stays on random supersets of the explanations.
 
-    Those of all samples and strata are tried in one go, so that batches of the model are full.
+    Supersets with exactly k more features are a stratum k. Each sample and stratum has a sequence of random supersets, of
+    which `tried` (B, strata) have an outcome and `needed` (B, strata) must have one. outcomes[b, k, i] is that of number i.
+    All that are missing are tried in one go, so that batches of the model are full.
     """
     new = (needed - tried).clamp(min=0)
-    new[:, 0] = 0  # stratum 0 is α itself, whose outcome is known
+    new[:, 0] = 0  # stratum 0 is the explanation itself, whose outcome is known
     sample, stratum = new.nonzero(as_tuple=True)
     count = new[sample, stratum]
+    # One row per superset to try: its sample, its stratum, and its number in their sequence.
     owner = sample.repeat_interleave(count)
     size = stratum.repeat_interleave(count)
-    # Number the new supersets of each sample and stratum 0, 1, …, and continue after those already tried.
-    start_of_group = (count.cumsum(0) - count).repeat_interleave(count)
-    number = tried[owner, size] + torch.arange(len(owner)) - start_of_group
+    first_row_of_sequence = (count.cumsum(0) - count).repeat_interleave(count)
+    position = torch.arange(len(owner)) - first_row_of_sequence  # 0, 1, … within each sequence
+    number = tried[owner, size] + position
 
     device = samples.device
     row = samples[owner.to(device)]
     size_on_device, number_on_device = size.to(device), number.to(device)
 
-    def build(some: Tensor) -> Tensor:
-        """Return the masks of some rows: the explanation with random features added."""
-        rows = row[some]
+    def masks_of_rows(rows: Tensor) -> Tensor:
+        """Return the explanations with random features added, for some of the rows."""
+        samples_of_rows = row[rows]
         return random_supersets(
-            problem.key[rows],
-            size_on_device[some],
-            number_on_device[some],
-            problem.mask[rows],
-            problem.free[rows],
+            problem.key[samples_of_rows],
+            size_on_device[rows],
+            number_on_device[rows],
+            problem.mask[samples_of_rows],
+            problem.free[samples_of_rows],
         )
 
-    outcomes[owner, size, number] = problem.judge(row, build).cpu()
+    outcomes[owner, size, number] = problem.judge(row, masks_of_rows).cpu()
 
 
 # ---- settings --------------------------------------------------------------------------------------------------------

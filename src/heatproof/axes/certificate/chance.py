@@ -40,13 +40,21 @@ class RandomSets:
         self.key = rand.keys(seed, masked.batch.ids, "random sets").to(device)
 
     def masks(self, sample: Tensor, draw: Tensor, added: Tensor) -> Tensor:
-        """Return S with further features, (r, n) boolean; `sample`, `draw` and the number `added` have shape (r,)."""
+        """Return random feature sets with further random features, (r, n) boolean.
+
+        Row i is for the sample numbered `sample`[i] and its draw numbered `draw`[i], with `added`[i] more features than an
+        explanation has. The same sample and draw always have the same random order of features, so a larger set
+        contains the smaller ones.
+        """
         selectable = self.selectable[sample]
-        words = rand.bits(rand.fold(self.key[sample], draw), selectable.shape[1])
-        words = words.masked_fill(~selectable, torch.iinfo(torch.int64).max)  # last in the order
-        rank = words.argsort(dim=1, stable=True).argsort(dim=1)
+        random_numbers = rand.bits(rand.fold(self.key[sample], draw), selectable.shape[1])
+        # Features that are not in the sample, or always kept, come last in the order.
+        random_numbers = random_numbers.masked_fill(~selectable, torch.iinfo(torch.int64).max)
+        order = random_numbers.argsort(dim=1, stable=True)
+        rank = order.argsort(dim=1)  # the position of each feature in the order
         size = self.kept[sample] + added
-        return ((rank < size[:, None]) & selectable) | self.always[sample]
+        is_in_set = (rank < size[:, None]) & selectable
+        return is_in_set | self.always[sample]
 
 
 def random_set_rates(
@@ -82,50 +90,59 @@ def random_set_rates(
     # How many features each draw adds at each radius, (B · draws, R). Radii that add as many share the pass.
     capped = torch.tensor(radii, device=sets.key.device).expand(len(batch), -1)
     capped = capped.minimum(sets.left_out[:, None])
-    sizes = drawn_strata(sets.key, sets.left_out, capped, draws, added)
-    sizes = sizes.transpose(1, 2).flatten(0, 1)
-    agrees = _agreements(masked, sets, sizes, draws, target)
-    rates = agrees.gather(1, sizes).view(len(batch), draws, -1).double().mean(1)
+    number_added = drawn_strata(sets.key, sets.left_out, capped, draws, added)
+    number_added = number_added.transpose(1, 2).flatten(0, 1)
+    agrees = _agreement_by_number_added(masked, sets, number_added, draws, target)
+    agrees_at_radius = agrees.gather(1, number_added).view(len(batch), draws, -1)
+    rates = agrees_at_radius.double().mean(1)
     rates[masked.not_finite > 0] = torch.nan
     return rates.cpu()
 
 
-def _agreements(
-    masked: MaskedInputs, sets: RandomSets, sizes: Tensor, draws: int, target: Tensor | None
+def _agreement_by_number_added(
+    masked: MaskedInputs, sets: RandomSets, number_added: Tensor, draws: int, target: Tensor | None
 ) -> Tensor:
-    """Return whether the model predicts the same on S with k more features as on S, (B · draws, 1 + the largest k).
+    """Return whether the prediction on a random feature set stays when k further random features are added.
 
-    Only the `sizes` (B · draws, R) that a draw needs are tried; the others stay False.
+    Every one of B samples has a random set per draw. The result (B · draws, 1 + the largest k) is boolean, with the draws of a
+    sample one after another and k = 0, 1, … by column. Only the `number_added` (B · draws, R) that a draw needs are
+    tried; the other entries stay False. With `target` (B,), that class must be predicted in place of the one on the set.
     """
     device = sets.key.device
     samples = len(sets.key)
-    sample = torch.arange(samples, device=device).repeat_interleave(draws)
-    draw = torch.arange(draws, device=device).repeat(samples)
+    sample_of_row = torch.arange(samples, device=device).repeat_interleave(draws)
+    draw_of_row = torch.arange(draws, device=device).repeat(samples)
 
-    # What the model predicts on S, for each pair of a sample and a draw.
-    def random_set(some: Tensor) -> Tensor:
-        return sets.masks(sample[some], draw[some], torch.zeros_like(some))
+    # The prediction on every random set itself.
+    def random_sets(rows: Tensor) -> Tensor:
+        return sets.masks(sample_of_row[rows], draw_of_row[rows], torch.zeros_like(rows))
 
-    before = torch.cat(list(masked.outputs(sample, random_set)))
+    before = torch.cat(list(masked.outputs(sample_of_row, random_sets)))
     predicted = masked.task.target(before)
-    expected = predicted if target is None else target.to(device)[sample]
-
-    agrees = torch.zeros(len(sample), int(sizes.max()) + 1, dtype=torch.bool, device=device)
-    is_needed = agrees.scatter(1, sizes, torch.ones_like(sizes, dtype=torch.bool))
+    expected = predicted if target is None else target.to(device)[sample_of_row]
+    agrees = torch.zeros(
+        len(sample_of_row), int(number_added.max()) + 1, dtype=torch.bool, device=device
+    )
     agrees[:, 0] = predicted == expected
-    is_needed[:, 0] = False  # with nothing added it is S, which is known
-    pair, number = is_needed.nonzero(as_tuple=True)
-    owner = sample[pair]
 
-    def superset(some: Tensor) -> Tensor:
-        return sets.masks(owner[some], draw[pair[some]], number[some])
+    # The pairs of a row and a number k ≥ 1 that some radius needs: several radii may need the same.
+    is_needed = torch.zeros_like(agrees)
+    is_needed.scatter_(1, number_added, True)
+    is_needed[:, 0] = False
+    row_of_pair, added_of_pair = is_needed.nonzero(as_tuple=True)
+    sample_of_pair = sample_of_row[row_of_pair]
+
+    # The predictions on these larger sets, in batches of the model.
+    def larger_sets(pairs: Tensor) -> Tensor:
+        return sets.masks(
+            sample_of_pair[pairs], draw_of_row[row_of_pair[pairs]], added_of_pair[pairs]
+        )
 
     start = 0
-    for after in masked.outputs(owner, superset):
+    for after in masked.outputs(sample_of_pair, larger_sets):
         stop = start + len(after)
-        pairs = pair[start:stop]
-        same = masked.unchanged(before[pairs], after, expected[pairs])
-        agrees[pairs, number[start:stop]] = same
+        rows, added = row_of_pair[start:stop], added_of_pair[start:stop]
+        agrees[rows, added] = masked.unchanged(before[rows], after, expected[rows])
         start = stop
     return agrees
 
@@ -150,24 +167,31 @@ class SharedChance:
     measured: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
     def rates(self, chosen: Explanations) -> Tensor:
-        """Return the chance levels (S, R) of the samples with an explanation."""
+        """Return the chance level of each explanation's stability rate: the mean rate of random sets of its size, (S, R).
+
+        Levels that another explainer with explanations of this size needed before are not measured again.
+        """
         if not len(chosen.rows):
             return torch.zeros(0, self.radii, dtype=torch.float64)
         sizes = chosen.mask.sum(1).tolist()
-        needed = list(zip(chosen.rows.tolist(), sizes, strict=True))
-        self._measure([key for key in needed if key not in self.measured])
-        return torch.stack([self.measured[key] for key in needed])
+        rows_and_sizes = list(zip(chosen.rows.tolist(), sizes, strict=True))
+        self._measure([key for key in rows_and_sizes if key not in self.measured])
+        return torch.stack([self.measured[key] for key in rows_and_sizes])
 
     def _measure(self, missing: Sequence[tuple[int, int]]) -> None:
-        """Measure and store the chance levels of rows and numbers of features that are not known yet."""
+        """Measure the mean stability rates of random feature sets, and store them by row of the shard and size.
+
+        `missing` are the pairs of a row and a number of features whose rates are still to be measured.
+        """
         if not missing:
             return
         rows = torch.tensor([row for row, _ in missing])
         kept = torch.tensor([size for _, size in missing])
         predicted = self.predicted.cpu()[rows].long()
 
-        def measure(batch: Batch, columns: Tensor) -> Tensor:
-            return self.measure(batch, columns[:, 0], columns[:, 1])
+        # `compute` passes on one tensor beside the samples, so it has two columns.
+        def measure(batch: Batch, kept_and_class: Tensor) -> Tensor:
+            return self.measure(batch, kept_and_class[:, 0], kept_and_class[:, 1])
 
         rates = self.subject.compute(
             measure, self.subject.batch[rows], torch.stack([kept, predicted], 1)

@@ -140,9 +140,10 @@ Anchor = Literal["explanation", "full"]
 
 
 def condition_title(condition: str, level: float) -> str:
-    """Return a condition with its radius r in words.
+    """Return the words for a condition of the certificate and its level, the radius r: how many features are added.
 
     At r = 0 no feature is added, so the level stands for the explanation alone: whether it is predicted like the input.
+    Conditions other than "radius" are settings such as "fraction=0.5".
 
     >>> condition_title("radius", 5.0), condition_title("λ=0.25", 3.0), condition_title("fraction=0.5", 0.0)
     ('radius 5', 'λ = 0.25, radius 3', 'fraction = 0.5, explanation alone')
@@ -154,7 +155,7 @@ def condition_title(condition: str, level: float) -> str:
 
 
 def _check_different(values: Any, info: ValidationInfo) -> Any:
-    """Refuse an empty tuple and one with a value twice: each value is a condition of its own."""
+    """Return `values`; refuse an empty tuple and one that repeats a value, since each value is a condition of its own."""
     if isinstance(values, tuple) and (not values or len(set(values)) != len(values)):
         raise ValueError(f"{info.field_name} must be different and at least one, got {values}")
     return values
@@ -312,25 +313,38 @@ class Certificate(Evaluation):
         return conditions
 
     def configured_for(self, model: Model, batch: Batch) -> Self:
-        """Return a copy with the features of this kind of data and all radii listed; raise `UserError` if undefined.
+        """Return a copy whose features and radii fit the model and the data; `batch` is an example of the data.
 
-        What only classes have is refused without them.
+        Features that were left open become the default of this kind of data, and radii "all" become a list. Raise
+        `UserError` for settings that compare classes where the task has none, and for samples of an unsuitable shape.
         """
-        if (self.agreement == "margin" or self.anchor == "full") and not model.task.exclusive:
-            setting = "agreement: margin" if self.agreement == "margin" else "anchor: full"
-            raise UserError(
-                f"{setting} compares classes, and {model.task.name} has none that exclude each other"
-            )
-        if self.search and not model.task.exclusive:
-            raise UserError(f"search looks for another class, and {model.task.name} has no classes")
+        if not model.task.exclusive:
+            self._refuse_settings_for_classes(model)
         shape = batch.x.shape[1:]
         with_features: Self = with_default_features(self, kind_of(model, batch), shape, batch)
         configured = with_features._with_radii(batch)
         configured._check(shape)
         return configured
 
+    def _refuse_settings_for_classes(self, model: Model) -> None:
+        """Refuse settings that need classes; for a model whose task has none that exclude each other."""
+        setting = ""
+        if self.agreement == "margin":
+            setting = "agreement: margin"
+        elif self.anchor == "full":
+            setting = "anchor: full"
+        if setting:
+            raise UserError(
+                f"{setting} compares classes, and {model.task.name} has none that exclude each other"
+            )
+        if self.search:
+            raise UserError(f"search looks for another class, and {model.task.name} has no classes")
+
     def _with_radii(self, batch: Batch) -> Self:
-        """Return a copy with all radii listed, where they are "all"."""
+        """Return a copy in which radii "all" are listed: 1, 2, … up to the number of features that can be added.
+
+        That number is n minus the features that the smallest fraction keeps; samples must all have n features.
+        """
         if self.radii != "all":
             return self
         n = self.features.total(tuple(batch.x.shape))
@@ -342,7 +356,7 @@ class Certificate(Evaluation):
         return replace(self, radii=tuple(range(1, n - fewest_kept + 1)))
 
     def _check(self, shape: Sequence[int]) -> None:
-        """Refuse samples that the features, the fraction or the fill do not fit; `shape` is that of a sample."""
+        """Refuse settings that do not fit samples of this shape: the features, the fraction to keep, or the fill."""
         self.features.check((1, *shape))
         n = self.features.total((1, *shape))
         largest = max(self.fractions.values())
@@ -356,24 +370,27 @@ class Certificate(Evaluation):
             )
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
-        """Yield the columns of every explainer and fraction, and the pictures of flips.
+        """Yield the certificates of a shard: columns of scores per explainer and fraction, and pictures of flips.
+
+        `subject` holds the samples of the shard, the model and the explainers.
 
         As many explainers as a batch has room for are certified together: after the first look of the stopping rule,
         few samples are left, and batches of the model would be almost empty.
         """
         names = list(subject.explainers)
-        together = max(1, subject.model.rows // max(1, len(subject.batch)))
+        explainers_at_once = max(1, subject.model.rows // max(1, len(subject.batch)))
         random_sets = self.shared_chance(subject, subject.model, subject.target)
-        for start in range(0, len(names), together):
-            requests = list(product(names[start : start + together], self.fractions.items()))
-            explanations = [
-                self.explanations(subject, name, fraction) for name, (_, fraction) in requests
-            ]
+        for start in range(0, len(names), explainers_at_once):
+            some_names = names[start : start + explainers_at_once]
+            requests = list(product(some_names, self.fractions.items()))
+            explanations = []
+            for name, (_, fraction) in requests:
+                explanations.append(self.explanations(subject, name, fraction))
             results = self.certified(subject, subject.model, explanations, subject.target)
-            # Flips are shown for the first fraction.
-            gallery = flip_gallery(
-                subject, explanations[:: len(self.fractions)], self.features, self.fill_or_zero
-            )
+
+            # Pictures show flips for the first fraction alone, one explanation per explainer.
+            of_first_fraction = explanations[:: len(self.fractions)]
+            gallery = flip_gallery(subject, of_first_fraction, self.features, self.fill_or_zero)
             for request, chosen, result in zip(requests, explanations, results, strict=True):
                 name, (condition, fraction) = request
                 chance = random_sets.rates(chosen) if random_sets else None
@@ -382,21 +399,24 @@ class Certificate(Evaluation):
                     *self.searched(subject, subject.model, chosen, subject.target, condition),
                 ]
                 for column in columns:
-                    yield column if condition == RADIUS else replace(column, share=fraction)
+                    is_sweep = condition != RADIUS  # over several fractions
+                    yield replace(column, share=fraction) if is_sweep else column
                 yield from gallery.pop(name, ())
 
     def explanations(self, subject: Subject, explainer: str, fraction: float) -> Explanations:
-        """Return the features that the maps of an explainer select; samples without a usable map have a reason."""
+        """Return the `fraction` of features with the largest attributions, for each sample of a shard.
+
+        A sample has none, but a reason in words, if its prediction or its map is not finite, or if it has too few features.
+        """
         maps = subject.maps(explainer)
-        of_prediction = [
-            "" if finite else NOT_FINITE for finite in torch.isfinite(subject.readout).tolist()
-        ]
-        of_map = reasons(maps, "the map")
-        of_size = self._too_few_features(subject.batch, fraction)
-        reason = tuple(
-            prediction or map_ or size
-            for prediction, map_, size in zip(of_prediction, of_map, of_size, strict=True)
-        )
+        is_finite = torch.isfinite(subject.readout).tolist()  # of the explained output
+        of_maps = reasons(maps, "the map")
+        of_sizes = self._too_few_features(subject.batch, fraction)
+        reason_list = []
+        for finite, of_map, of_size in zip(is_finite, of_maps, of_sizes, strict=True):
+            of_prediction = "" if finite else NOT_FINITE
+            reason_list.append(of_prediction or of_map or of_size)
+        reason = tuple(reason_list)
         rows = torch.tensor([i for i, text in enumerate(reason) if not text], dtype=torch.int64)
         batch = subject.batch[rows]
         if not len(rows):
@@ -410,15 +430,19 @@ class Certificate(Evaluation):
         return max(1, int(fraction * n + 0.5))
 
     def _too_few_features(self, batch: Batch, fraction: float) -> list[str]:
-        """Return why each sample has no feature that could be added to its explanation, "" where it has one."""
+        """Return a message for each sample whose explanation has all its features, so that none can be added; "" else.
+
+        An explanation has a `fraction` of the features, and at least one.
+        """
         counts = count(self.features.segments(batch)).cpu()
-        always_kept = fixed(self.features, batch)
+        always_kept = fixed(self.features, batch)  # such as the special tokens of a text
         if always_kept is not None:
             counts = counts - always_kept.sum(1).cpu()
-        return [
-            "" if n > self._selected(n, fraction) else f"with {n} features none is left to be added"
-            for n in counts.tolist()
-        ]
+        messages = []
+        for n in counts.tolist():
+            can_add = n > self._selected(n, fraction)
+            messages.append("" if can_add else f"with {n} features none is left to be added")
+        return messages
 
     def certified(
         self,
@@ -428,34 +452,22 @@ class Certificate(Evaluation):
         predicted: Tensor,
         passes_each: int = 1,
     ) -> Sequence[Certified]:
-        """Return the certificates of every explanation, one `Certified` for each of `chosen`.
+        """Return the certificates of several explainers' explanations of one shard, one `Certified` for each of `chosen`.
 
         `predicted` (B,) is the prediction on the whole inputs of the shard. `passes_each` are the passes of the network
         that one input of the model costs: the masks of a smoothed model.
         """
         radii = listed(self.radii)
-        settings: dict[str, Any] = {name: getattr(self, name) for name in _CERTIFY_SETTINGS}
-        settings["fill"] = self.fill_or_zero
 
+        # `subject.compute` splits a shard into batches that fit into memory. It passes on one tensor beside the samples
+        # and expects one, so the class is a further column of the masks, and the certificates are stacked.
         def certify_batch(batch: Batch, mask_and_class: Tensor) -> Tensor:
-            """Return the certificates (S, R, 8) of some explanations, with the class in the last column of their masks."""
-            mask, full = mask_and_class[:, :-1].bool(), mask_and_class[:, -1]
-            target = full if self.anchor == "full" else None
-            result = certify(
-                model, batch, mask, radii=radii, target=target, seed=subject.seed, **settings
+            """Return the certificates of some explanations, (S, R, 8) with the fields of `Certified` last."""
+            mask, class_of_input = mask_and_class[:, :-1].bool(), mask_and_class[:, -1]
+            certificates = self._certificates(
+                model, batch, mask, class_of_input, subject.seed, passes_each
             )
-            same_class = (result.target == full.cpu())[:, None].expand_as(result.rate)
-            columns = Certified(
-                rate=result.rate,
-                low=result.low,
-                high=result.high,
-                decision=result.decision,
-                passes=passes_each * result.passes,
-                early=result.early,
-                early_draws=result.early_draws,
-                same_class=same_class,
-            )
-            return torch.stack([column.double() for column in columns], 2)
+            return torch.stack([values.double() for values in certificates], 2)
 
         together = joined(subject.batch, chosen)
         results = torch.zeros(0, len(radii), len(Certified._fields))
@@ -464,20 +476,58 @@ class Certificate(Evaluation):
         per_explanation = torch.split(results, [len(explanations.rows) for explanations in chosen])
         return [Certified(*columns.unbind(2)) for columns in per_explanation]
 
+    def _certificates(
+        self,
+        model: Model,
+        batch: Batch,
+        mask: Tensor,
+        class_of_input: Tensor,
+        seed: int,
+        passes_each: int,
+    ) -> Certified:
+        """Return how often the prediction stays when features are added to the explanations `mask` (S, n), by radius.
+
+        `class_of_input` (S,) is the class predicted on the whole input; with `anchor` "full" it is the one that must stay.
+        `passes_each` are the passes of the network that one input of the model costs.
+        """
+        settings: dict[str, Any] = {name: getattr(self, name) for name in _CERTIFY_SETTINGS}
+        result = certify(
+            model,
+            batch,
+            mask,
+            radii=listed(self.radii),
+            target=class_of_input if self.anchor == "full" else None,
+            fill=self.fill_or_zero,
+            seed=seed,
+            **settings,
+        )
+        same_class = result.target == class_of_input.cpu()
+        return Certified(
+            rate=result.rate,
+            low=result.low,
+            high=result.high,
+            decision=result.decision,
+            passes=passes_each * result.passes,
+            early=result.early,
+            early_draws=result.early_draws,
+            same_class=same_class[:, None].expand_as(result.rate),
+        )
+
     def shared_chance(
         self, subject: Subject, model: Model, predicted: Tensor
     ) -> SharedChance | None:
-        """Return the chance levels that all explainers of a shard share, None if none are measured.
+        """Return the chance levels of stability rates: those of random feature sets; None if none are measured.
 
-        `predicted` (B,) is the prediction on the whole inputs of the shard.
+        They are measured when first needed, and all explainers of a shard share them. `predicted` (B,) is the prediction
+        on the whole inputs of the shard.
         """
         draws = self.draws_for_chance
         if not draws:
             return None
         radii = listed(self.radii)
 
-        def measure(batch: Batch, kept: Tensor, full: Tensor) -> Tensor:
-            """Return the rates (S, R) of random sets of `kept` (S,) features; `full` (S,) is the class of the whole input."""
+        def measure(batch: Batch, kept: Tensor, class_of_input: Tensor) -> Tensor:
+            """Return the rates (S, R) of random sets of `kept` (S,) features; the class (S,) is that of the whole input."""
             return random_set_rates(
                 model,
                 batch,
@@ -488,7 +538,7 @@ class Certificate(Evaluation):
                 added=self.added,
                 agreement=self.agreement,
                 fill=self.fill_or_zero,
-                target=full if self.anchor == "full" else None,
+                target=class_of_input if self.anchor == "full" else None,
                 seed=subject.seed,
             )
 
@@ -502,9 +552,11 @@ class Certificate(Evaluation):
         condition: str = RADIUS,
         chance: Tensor | None = None,
     ) -> Iterator[Scores]:
-        """Yield `sufficient`, then for every radius `certified`, costs, first draws and the measure of the mode.
+        """Yield the scores of an explainer's certificates: whether its explanations are sufficient, then those by radius.
 
-        `chance` (S, R) are the rates of random sets.
+        For every radius these are the certified lower bound, the model passes, the first draws (from which means over
+        samples are certified), and the headline of the mode: a rate, a decision, or whether no flip was found.
+        `result` has the certificates of S explanations at R radii, `chance` (S, R) the rates of random feature sets.
         """
         yield self._sufficient(model, chosen, result, condition)
         for r, radius in enumerate(listed(self.radii)):
@@ -530,19 +582,21 @@ class Certificate(Evaluation):
             yield chosen.decisions(measure, where, answer, bounds, why_open)
 
     def _lowest_rate(self, chosen: Explanations, result: Certified, where: Condition) -> Scores:
-        """Return the smallest τ_{=k} of the radii k up to that of `where`, with its bounds.
+        """Return the smallest stability rate of all radii up to that of the condition `where`, with bounds.
 
-        The lower bound is the smallest of the lower bounds, and it fails with probability `delta`, without a correction
-        for the number of radii: where it fails, so does the bound of the radius with the smallest true rate, which is
-        one fixed radius. An upper bound is the smallest of the upper bounds only if all of them hold at once.
+        `result` has the rates of S explanations at R radii; the rate at radius k is the share of the supersets with
+        exactly k more features that keep the prediction. The lower bound is the smallest of the lower bounds. It fails
+        with probability `delta`, without a correction for the number of radii: where it fails, so does the bound of the
+        radius with the smallest true rate, which is one fixed radius. The smallest upper bound is one only if all of
+        them hold at once (`simultaneous`).
         """
-        radii = listed(self.radii)
-        up_to_here = [r for r, radius in enumerate(radii) if radius <= where[1]]
+        _, largest_radius = where
+        columns = [r for r, radius in enumerate(listed(self.radii)) if radius <= largest_radius]
         high = None
         if self.simultaneous:
-            high = result.high[:, up_to_here].amin(1)
-        bounds = (result.low[:, up_to_here].amin(1), high)
-        lowest = result.rate[:, up_to_here].amin(1)
+            high = result.high[:, columns].amin(1)
+        bounds = (result.low[:, columns].amin(1), high)
+        lowest = result.rate[:, columns].amin(1)
         return chosen.column("lowest_rate", where, lowest, bounds=bounds)
 
     def searched(
@@ -553,32 +607,39 @@ class Certificate(Evaluation):
         predicted: Tensor,
         condition: str = RADIUS,
     ) -> Iterator[Scores]:
-        """Yield what a search for flips says of the hard radius and of every radius; nothing without a search.
+        """Yield the scores from a search for added features that flip the prediction; none if no search was requested.
 
-        `predicted` (B,) is the prediction on the whole inputs of the shard.
+        A flip with k added features is a counterexample: the hard radius, up to which no addition changes the
+        prediction, is at most k − 1. `hard_radius_high` is that bound for each explanation of `chosen`. At each radius r,
+        `withstands_search` is 1 if the search found no flip with up to r added features. `predicted` (B,) is the
+        prediction on the whole inputs of the shard.
         """
         if not self.search:
             return
-        found = torch.zeros(0, 3, dtype=torch.float64)
+
+        def search(batch: Batch, mask: Tensor) -> Tensor:
+            """Return for each explanation (S, 3): its class, the bound of its hard radius, and m, how many can be added."""
+            return bounds_by_search(
+                model, batch, mask, self.features, self.fill_or_zero, subject.seed, self.search
+            )
+
+        results = torch.zeros(0, 3, dtype=torch.float64)
         if len(chosen.rows):
-
-            def search(batch: Batch, mask: Tensor) -> Tensor:
-                return bounds_by_search(
-                    model, batch, mask, self.features, self.fill_or_zero, subject.seed, self.search
-                )
-
-            found = subject.compute(search, chosen.batch, chosen.mask)
-        class_before, bound, addable = found.unbind(1)
-        missing = [MASKED_NOT_FINITE] * len(bound)
+            results = subject.compute(search, chosen.batch, chosen.mask)
+        class_of_explanation, largest_radius, addable = results.unbind(1)
+        missing = [MASKED_NOT_FINITE] * len(largest_radius)
         if self.anchor == "full":
-            # Something else is predicted before any feature is added, so there is no radius at all.
-            differs = class_before != predicted.cpu()[chosen.rows]
-            bound = bound.masked_fill(differs, torch.nan)
+            # Where the explanation alone is predicted unlike the whole input, there is no radius at all.
+            differs = class_of_explanation != predicted.cpu()[chosen.rows]
+            largest_radius = largest_radius.masked_fill(differs, torch.nan)
             missing = [OTHERWISE if other else MASKED_NOT_FINITE for other in differs.tolist()]
-        yield chosen.column("hard_radius_high", (condition, 0.0), bound, missing)
+        yield chosen.column("hard_radius_high", (condition, 0.0), largest_radius, missing)
+
         for radius in listed(self.radii):
-            withstands = (bound >= addable.clamp(max=radius)).double()
-            withstands = withstands.masked_fill(bound.isnan(), torch.nan)
+            # Radius r means all m features where a sample has fewer than r to add.
+            radius_of_sample = addable.clamp(max=radius)
+            withstands = (largest_radius >= radius_of_sample).double()
+            withstands = withstands.masked_fill(largest_radius.isnan(), torch.nan)
             where = (condition, float(radius))
             yield chosen.column("withstands_search", where, withstands, missing)
 

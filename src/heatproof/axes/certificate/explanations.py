@@ -83,9 +83,10 @@ class Explanations:
         bounds: tuple[Tensor, Tensor],
         why_open: str,
     ) -> Scores:
-        """Return answers (S,), 1 or 0, as a column.
+        """Return yes/no decisions about S explanations as a column of scores for all samples of the shard.
 
-        An answer that is NaN though its rate has bounds is open, for the reason `why_open`, and keeps its bounds.
+        `answer` (S,) is 1 or 0, or NaN where there is none. If the rate behind it has finite `bounds` (S,) all the same, the
+        decision is open: it gets that status, the reason `why_open`, and its bounds.
         """
         column = self.column(measure, where, answer)
         is_open = (answer.isnan() & bounds[0].isfinite()).cpu()
@@ -102,9 +103,10 @@ class Explanations:
 
 
 def joined(batch: Batch, several: Sequence[Explanations]) -> Explanations:
-    """Return all explanations of samples of one shard, `batch`, below each other, as those of one explainer.
+    """Return the explanations of several explainers as one, so that they can be certified in the same batches.
 
-    Masks differ in width where samples differ in their number of features; they are padded with False.
+    All are explanations of samples of one shard, `batch`. Their masks, (S, n) features kept, are put below each other;
+    they are padded with False where explainers have explanations of samples with different numbers of features.
     """
     if len(several) == 1:
         return several[0]

@@ -49,7 +49,7 @@ AT_CHANCE = replace(
     seen="At r = {radius:g}, the calibrated rate (0: random features, 1: the prediction never changes) is {rates}. "
     "Random features keep the prediction on {chance:.2f} of the supersets.",
 )
-NO_ROOM = "undefined, as random features always keep it"
+UNDEFINED_AT_FULL_CHANCE = "undefined, as random features always keep it"
 MEASURE_IN_WORDS = {
     "rate": "the rate",
     "stable": "the share of positive decisions",
@@ -76,7 +76,11 @@ def findings(result: AxisResult) -> Iterator[Finding]:
 
 
 def _below_half(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
-    """Yield methods of which less than half is guaranteed: those whose rate is low, and those whose bound alone is."""
+    """Yield a finding for methods with a stability rate below one half, and one for those with a lower bound below it.
+
+    `cells` are rows of the summary of a certificate, one per method, measure and radius (`level`). A method counts as
+    below one half if its whole confidence interval is, at any radius; the smallest such radius is reported.
+    """
     low = cells[cells["high"] < HALF].sort_values("level", kind="stable")
     fragile = low[low["measure"] == "rate"].drop_duplicates("explainer")
     bounds = low[low["measure"] == "certified"].drop_duplicates("explainer")
@@ -111,7 +115,10 @@ def _settings_change(settings: dict[str, float]) -> dict[str, Any]:
 
 
 def _better(cells: pd.DataFrame) -> str:
-    """Return advice to use a method whose rate is significantly above one half at the largest radius, if there is one."""
+    """Return a sentence that recommends the method with the largest stability rate at the largest radius.
+
+    Empty if no rate is significantly above one half there. `cells` are rows of the summary of a certificate.
+    """
     at_largest = cells["level"] == cells["level"].max()
     above_half = cells[(cells["measure"] == "rate") & at_largest & (cells["low"] > HALF)]
     if above_half.empty:
@@ -122,7 +129,7 @@ def _better(cells: pd.DataFrame) -> str:
 
 
 def _rates_at_radii(rows: pd.DataFrame) -> str:
-    """Return each method with its mean rate and the radius that it is for."""
+    """Return a list in words of each method with its mean rate, interval and radius, from rows of a summary."""
     scores = []
     for row in records(rows):
         mean = with_interval(row.mean, row.low, row.high)
@@ -131,34 +138,48 @@ def _rates_at_radii(rows: pd.DataFrame) -> str:
 
 
 def _at_chance(result: AxisResult, rates: pd.DataFrame) -> Iterator[Finding]:
-    """Yield methods whose calibrated rate is not above 0 at the largest radius; `rates` are rows of the summary."""
-    at_largest = rates[(rates["level"] == rates["level"].max()) & rates["chance"].notna()]
-    not_above = like_random(at_largest)
-    if not_above.empty:
+    """Yield a finding for the methods whose features keep the prediction no more often than random features do.
+
+    `rates` are rows of the summary with the stability rate of each method and radius: how often the prediction stays when
+    that many features are added to the explanation. `chance` is the same rate for random feature sets, and `calibrated`
+    is (rate − chance) / (1 − chance). Only the largest radius counts.
+    """
+    largest_radius = rates["level"].max()
+    at_largest = rates[(rates["level"] == largest_radius) & rates["chance"].notna()]
+    not_above_chance = like_random(at_largest)
+    if not_above_chance.empty:
         return
     scores = []
-    for row in records(result.unmarked(not_above)):
-        score = NO_ROOM
+    for row in records(result.unmarked(not_above_chance)):  # with the names that readers see
         if math.isfinite(row.calibrated):
             score = with_interval(row.calibrated, row.calibrated_low, row.calibrated_high)
+        else:
+            score = UNDEFINED_AT_FULL_CHANCE
         scores.append((row.explainer, score))
     words = {
-        "radius": float(not_above["level"].iloc[0]),
+        "radius": float(largest_radius),
         "rates": each(scores),
-        "chance": float(not_above["chance"].mean()),
+        "chance": float(not_above_chance["chance"].mean()),
     }
-    yield AT_CHANCE.filled(words, not_above["explainer"])
+    yield AT_CHANCE.filled(words, not_above_chance["explainer"])
 
 
 def like_random(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of a summary whose calibrated rate is not above 0: its interval holds 0, or chance leaves no room."""
+    """Return the rows of a summary whose stability rate is not significantly above that of random features.
+
+    That is where the interval of the calibrated rate reaches 0, or where random features always keep the prediction
+    (`chance` is 1), so that no calibrated rate exists.
+    """
     reaches_chance = cells["calibrated_low"] <= 0
-    no_room = cells["chance"].notna() & cells["calibrated"].isna() & (cells["chance"] == 1)
-    return cells[reaches_chance | no_room]
+    is_chance_perfect = cells["calibrated"].isna() & (cells["chance"] == 1)
+    return cells[reaches_chance | is_chance_perfect]
 
 
 def _like_control(result: AxisResult) -> Iterator[Finding]:
-    """Yield methods that do not significantly beat the control that picks features at random."""
+    """Yield a finding for methods that do not significantly beat the control explainer that picks random features.
+
+    It is for runs without a measured chance level. Nothing is found if the run has no such control.
+    """
     arrays = result.arrays
     control = None
     for name in arrays.explainers:
@@ -167,14 +188,19 @@ def _like_control(result: AxisResult) -> Iterator[Finding]:
             break
     if control is None or not result.axis.headlines(arrays):
         return
+    # A gap is a method's mean score minus that of the control on the same samples, with its interval.
     measure, radius, gaps = gaps_to(result, control)
-    not_ahead = {name: with_interval(*gap) for name, gap in gaps.items() if gap[1] <= 0}
-    if not_ahead:
-        names = result.unmarked_names
-        words = {
-            "radius": radius,
-            "what": MEASURE_IN_WORDS[measure],
-            "control": names[control],
-            "gaps": each((names[e], gap) for e, gap in not_ahead.items()),
-        }
-        yield LIKE_RANDOM.filled(words, not_ahead)
+    not_ahead = {}
+    for explainer, (gap, low, high) in gaps.items():
+        if low <= 0:
+            not_ahead[explainer] = with_interval(gap, low, high)
+    if not not_ahead:
+        return
+    names = result.unmarked_names
+    words = {
+        "radius": radius,
+        "what": MEASURE_IN_WORDS[measure],
+        "control": names[control],
+        "gaps": each((names[explainer], gap) for explainer, gap in not_ahead.items()),
+    }
+    yield LIKE_RANDOM.filled(words, not_ahead)

@@ -46,12 +46,12 @@ def find_flips(
     seed: int,
     trials: int = TRIALS,
 ) -> Tensor:
-    """Return supersets of the explanations `mask` (B, n) on which the prediction differs, with few features added.
+    """Return small sets of features that change the prediction when they are added to the explanations `mask` (B, n).
 
-    In each sample, features are tried one at a time (drawn at random, until one of `AT_ONCE` flips), then together, the
-    most harmful first; the smallest flipping set counts. A sample takes at most `trials` passes, about two thirds of
-    them for single features. The result is (B, 4 + n) float64: class and probability on x ⊙ α, class and probability on
-    x ⊙ β, and which features were added, none if no set flips.
+    It is a search that takes at most `trials` model passes per sample, about two thirds of them for single features in
+    random order. If none of them changes the prediction, features are added together, the most harmful first; the
+    smallest set that changes it counts. The result (B, 4 + n) float64 has the class and its probability before, the class
+    and its probability after, and which features were added, none if no set was found.
 
     >>> class Sum(torch.nn.Module):
     ...     def forward(self, x):
@@ -74,11 +74,12 @@ def bounds_by_search(
     seed: int,
     trials: int,
 ) -> Tensor:
-    """Return an upper bound of the hard radius of each explanation, from a search for a flip, (B, 3) float64.
+    """Return an upper bound of how many features can be added to each explanation without changing the prediction.
 
-    The columns are the class predicted on x ⊙ α, the bound, and the number m of features that can be added. A flip of k
-    features is a counterexample for the radius k, so the bound is k − 1; where no flip was found it is m, which says
-    nothing. It is NaN where a masked input has scores that are not finite.
+    A search looks for few added features that change it (a flip). A flip of k features is a counterexample for the radius
+    k, so the hard radius is at most k − 1; where no flip was found the bound is m, the number of features that can be
+    added, which says nothing. The result (B, 3) float64 has the class predicted on the explanation alone, the bound, and
+    m. The bound is NaN where the model's scores of a masked input are not finite.
 
     >>> class Sum(torch.nn.Module):
     ...     def forward(self, x):
@@ -98,48 +99,60 @@ def bounds_by_search(
 
 
 def _search_all(problem: Problem, trials: int, seed: int) -> Tensor:
-    """Return the flips of all samples as `find_flips` does."""
+    """Return, for every sample, few added features that change the prediction, in the columns of `find_flips`.
+
+    The search in one sample (`_search`) is a generator: it yields the sets of features that it wants to try, is sent the
+    model's probabilities with them, and returns its result at the end. The searches of all samples advance together, so
+    that batches of the model are full.
+    """
     model, batch = problem.model, problem.batch
-    explanations, of_explanation = problem.mask.cpu(), problem.reference.softmax(1).cpu()
+    explanations = problem.mask.cpu()
+    probabilities_before = problem.reference.softmax(1).cpu()
     singles = max(1, round(SHARE_OF_SINGLES * trials))
     searches: list[Search] = []
     for i, key in enumerate(rand.keys(seed, batch.ids, "flip")):
         addable = problem.free[i].nonzero().flatten().cpu()
         in_random_order = addable[rand.permutation(key[None], len(addable))[0]]
-        searches.append(_search(in_random_order[:singles], of_explanation[i], trials))
+        searches.append(_search(in_random_order[:singles], probabilities_before[i], trials))
 
-    # The searches of all samples advance together, so that batches of the model are full.
-    requests = {i: next(search) for i, search in enumerate(searches)}
+    # What the search of each sample wants to try next; searches that have ended have no entry.
+    sets_to_try = {i: next(search) for i, search in enumerate(searches)}
     results = torch.zeros(len(batch), 4 + explanations.shape[1], dtype=torch.float64)
-    while requests:
-        counts = [len(sets) for sets in requests.values()]
-        owner = torch.tensor(list(requests)).repeat_interleave(torch.tensor(counts))
+    while sets_to_try:
+        # One masked input per set: the explanation of its sample with the set added.
+        counts = [len(sets) for sets in sets_to_try.values()]
+        owner = torch.tensor(list(sets_to_try)).repeat_interleave(torch.tensor(counts))
         masks = explanations[owner]
-        for row, added in zip(masks, chain.from_iterable(requests.values()), strict=True):
+        for row, added in zip(masks, chain.from_iterable(sets_to_try.values()), strict=True):
             row[added] = True
         masks = masks.to(model.device)
         outputs = torch.cat(list(problem.outputs(owner.to(model.device), masks.__getitem__)))
-        answers = torch.split(outputs.softmax(1).cpu(), counts)
-        for i, answer in zip(list(requests), answers, strict=True):
+        probabilities = torch.split(outputs.softmax(1).cpu(), counts)
+        for i, of_sample in zip(list(sets_to_try), probabilities, strict=True):
             try:
-                requests[i] = searches[i].send(answer)
+                sets_to_try[i] = searches[i].send(of_sample)
             except StopIteration as end:
                 flip: Flip = end.value
                 results[i, :4] = torch.tensor(flip[:4], dtype=torch.float64)
                 results[i, 4 + flip.added] = 1
-                del requests[i]
+                del sets_to_try[i]
     return results
 
 
 def _search(candidates: Tensor, before: Tensor, trials: int) -> Search:
-    """Search for a flip in one sample among `candidates` (F,), with the probabilities `before` (K,) on x ⊙ α."""
+    """Search in one sample for few features that change the prediction when they are added to the explanation.
+
+    `candidates` (F,) are the features to try one by one, and `before` (K,) are the class probabilities on the explanation
+    alone. A generator: it yields lists of feature sets to try, is sent the probabilities (R, K) with each of them added,
+    and returns the `Flip`.
+    """
     predicted = int(before.argmax())
     outputs_of_singles = []
     for features in torch.split(candidates, AT_ONCE):
         outputs = yield list(features[:, None])
         outputs_of_singles.append(outputs)
         if bool((outputs.argmax(1) != predicted).any()):
-            break
+            break  # no set is smaller than a single feature
     outputs = torch.cat(outputs_of_singles)
     lead = _lead(outputs, predicted)
     smallest = int(lead.argmin())
@@ -173,7 +186,9 @@ def _flip(before: Tensor, after: Tensor, added: Tensor) -> Flip:
 
 
 def as_pictures(model: Model, batch: Batch, kept: Tensor, features: Grouping, fill: Fill) -> Tensor:
-    """Return what the model sees of images with only the features `kept` (B, n), in the data's own units, on the CPU.
+    """Return images with only the features `kept` (B, n), the others filled, as the model sees them, on the CPU.
+
+    The values are in the data's own units: the model's normalisation is undone.
 
     >>> from heatproof.features import Pixels
     >>> batch, kept = Batch(("a",), torch.ones(1, 1, 1, 2)), torch.tensor([[True, False]])
@@ -184,8 +199,11 @@ def as_pictures(model: Model, batch: Batch, kept: Tensor, features: Grouping, fi
     with torch.no_grad():
         inputs, segments = model.inputs(batch), features.segments(batch)
         absent = filled(fill, model, batch, inputs, segments)
-        masked = kept_only(features, inputs, absent, batch.aux, kept, segments)[0].float().cpu()
-    shape = (1, -1, *[1] * (masked.ndim - 2))
+        masked, _ = kept_only(features, inputs, absent, batch.aux, kept, segments)
+    pictures = masked.float().cpu()
+    per_channel = (1, -1, *[1] * (pictures.ndim - 2))
     if model.std is not None:
-        masked = masked * torch.tensor(model.std).reshape(shape)
-    return masked if model.mean is None else masked + torch.tensor(model.mean).reshape(shape)
+        pictures = pictures * torch.tensor(model.std).reshape(per_channel)
+    if model.mean is not None:
+        pictures = pictures + torch.tensor(model.mean).reshape(per_channel)
+    return pictures

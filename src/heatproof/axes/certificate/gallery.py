@@ -25,7 +25,11 @@ NO_FLIP = f"no flip found in at most {TRIALS} trials"
 def flip_gallery(
     subject: Subject, chosen: Sequence[Explanations], features: Grouping, fill: Fill
 ) -> dict[str, list[GalleryImage]]:
-    """Return x, x ⊙ α and a flipped x ⊙ β of the samples on show, by explainer, where they are pictures."""
+    """Return pictures of a few added features that change the prediction, as lists by explainer; empty without pictures.
+
+    Each example has three: the input, the input with only the features of the explanation, and with a few more that flip
+    the prediction, if a search found some. `chosen` has the explanations, one entry per explainer.
+    """
     gallery: dict[str, list[GalleryImage]] = {explanations.explainer: [] for explanations in chosen}
     is_picture = subject.batch.x.ndim == 4 and subject.batch.x.shape[1] in (1, 3)
     # A flip is a change of the class, so without classes there is none to search for.

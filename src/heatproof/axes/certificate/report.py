@@ -49,7 +49,11 @@ MOST_EXAMPLES = 24
 
 
 def lead(result: AxisResult) -> list[str]:
-    """Return the verdict, and of the best method the rate at the largest radius, its guarantee and its limits."""
+    """Return the sentences that open the certificate's section of the report.
+
+    They are the verdict on the methods, then the best method's stability rate at the largest radius, what is guaranteed of
+    it, and how often its explanations alone are predicted like the input.
+    """
     result = one_fraction(result)
     names = [headline.name for headline in result.headlines]
     cells = [result.cells(name) for name in names]
@@ -74,7 +78,11 @@ def lead(result: AxisResult) -> list[str]:
 
 
 def _rate_sentence(result: AxisResult, best: Any) -> str:
-    """Say how often the prediction survives at the largest radius, beside chance; `best` is a row of `cells`."""
+    """Return a sentence: how often the best method's explanations keep the prediction, compared with random features.
+
+    `best` is the row of a summary for this method at the largest radius, whose score may be calibrated for chance; the
+    sentence has the rate itself.
+    """
     raw = result.cells(best.measure, calibrate=False)
     key = (best.explainer, best.condition, best.level)
     row = raw.set_index(["explainer", "condition", "level"]).loc[[key]].iloc[0]
@@ -90,7 +98,10 @@ def _rate_sentence(result: AxisResult, best: Any) -> str:
 
 
 def _guarantee(result: AxisResult, best: Any) -> list[str]:
-    """Say what is guaranteed of the mean over the samples and of a further sample, and with which probability that may fail."""
+    """Return sentences on what is guaranteed of the best method: its mean stability rate, and the rate of a further sample.
+
+    `best` is its row of a summary. Both have their confidence; none if it has no certificates.
+    """
     low, n = certified_mean(result, best.explainer, (best.condition, best.level))
     if not n:
         return []
@@ -112,7 +123,7 @@ def _guarantee(result: AxisResult, best: Any) -> list[str]:
 
 
 def _prediction_sentence(result: AxisResult, explainer: str) -> list[str]:
-    """Say how often the explanation alone is predicted like the whole input."""
+    """Return a sentence on how often the explanation alone is predicted like the whole input; none if not measured."""
     sufficient = result.arrays.values.get("sufficient")
     if sufficient is None:
         return []
@@ -159,7 +170,7 @@ def count(n: int, kind: str = "") -> str:
 
 
 def components(result: AxisResult) -> Iterator[Component]:
-    """Yield the charts of the measures that the mode gave, in reading order."""
+    """Yield the charts, tables and pictures of a certificate for the report, in reading order."""
     panels = _panel_of_fraction(result)
     yield from rate_chart(result, panels)
     yield from _examples(result)
@@ -169,16 +180,23 @@ def components(result: AxisResult) -> Iterator[Component]:
 
 
 def _panel_of_fraction(result: AxisResult) -> dict[str, str]:
-    """Return the panel of each condition: the fraction of features kept, where there are several."""
-    conditions = dict.fromkeys(condition for condition, _ in result.conditions)
-    return {
-        condition: "" if condition == RADIUS else condition.replace("=", " = ")
-        for condition in conditions
-    }
+    """Return the heading of the chart panel that each condition belongs to.
+
+    Several fractions of features to keep are conditions such as "fraction=0.5", with a panel each. A single fraction is the
+    condition "radius", whose panel needs no heading.
+    """
+    panels = {}
+    for condition, _ in result.conditions:
+        panels[condition] = "" if condition == RADIUS else condition.replace("=", " = ")
+    return panels
 
 
 def rate_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[CurveChart]:
-    """Yield rates, guaranteed bounds and chance against the radius; `panels` has a panel for every condition."""
+    """Yield a chart of stability rates, their certified bounds and their chance level against the number of added features.
+
+    The rate is how often the prediction stays. `panels` has the heading of the panel of every condition. No chart without
+    rates.
+    """
     rates = points_at_radii(result.cells("rate", calibrate=False), panels)
     if rates.empty:
         return
@@ -212,9 +230,10 @@ def rate_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[CurveC
 
 
 def points_at_radii(cells: pd.DataFrame, panels: Mapping[str, str]) -> pd.DataFrame:
-    """Return the points of curves against the radius, panel by panel; rows without a score are left out.
+    """Return the points of curves of scores against the radius r, how many features are added, sorted by panel.
 
-    The `level` of a row is its radius r. Level 0 is the explanation alone, to which nothing is added: no point of a curve.
+    `cells` are rows of a summary with r as their `level`, and `panels` has the panel of every condition. Rows without a
+    score are left out, and so is level 0, the explanation alone.
     """
     is_in_a_panel = cells["condition"].isin(list(panels))
     scored = cells[(cells["level"] > 0) & cells["score"].notna() & is_in_a_panel]
@@ -228,7 +247,10 @@ def points_at_radii(cells: pd.DataFrame, panels: Mapping[str, str]) -> pd.DataFr
 
 
 def calibrated_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[CurveChart]:
-    """Yield calibrated rates against the radius; nothing where chance was not measured."""
+    """Yield a chart of stability rates, calibrated for chance, against the number of added features.
+
+    No chart if no chance level was measured. `panels` has the heading of the panel of every condition.
+    """
     if not result.arrays.is_calibrated("rate"):
         return
     cells = result.cells("rate")
@@ -248,7 +270,11 @@ def calibrated_chart(result: AxisResult, panels: Mapping[str, str]) -> Iterator[
 
 
 def _answer_chart(result: AxisResult) -> Iterator[CurveChart]:
-    """Yield the share of samples with a positive decision, or without a flip among the draws, against the radius."""
+    """Yield a chart of the share of samples with a positive answer, against the number of added features.
+
+    The answer is whether the stability rate is at least a threshold (mode "decide"), or whether no drawn superset changed
+    the prediction (mode "hard"). No chart in other modes.
+    """
     error = delta(result)
     if "stable" in result.arrays.values:
         least = float(result.settings.get("threshold", 0.9))
@@ -348,7 +374,7 @@ def _column_of(result: AxisResult, measure: str, column: str) -> pd.DataFrame:
 
 
 def _next_samples(result: AxisResult) -> pd.DataFrame:
-    """Return the guarantees for the next sample as cells of the table."""
+    """Return the lower bound of the stability rate of a further sample, by method and radius, as cells of the table."""
     cells = _column_of(result, "certified", "next sample")
     guarantees = [
         next_sample(result, row.explainer, (row.condition, row.level))[0] for row in records(cells)
@@ -357,7 +383,7 @@ def _next_samples(result: AxisResult) -> pd.DataFrame:
 
 
 def _chance_row(rates: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return the row of random features, at the end of the table; none where chance was not measured."""
+    """Return the last row of the table of rates, that of random features, as a list; empty if chance was not measured."""
     chance = rates.groupby("level")["chance"].mean().dropna()
     if not len(chance):
         return []
@@ -370,7 +396,10 @@ def _chance_row(rates: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _examples(result: AxisResult) -> Iterator[Gallery]:
-    """Yield a gallery of the sample with most flips, a row per explainer, and one of the other samples."""
+    """Yield pictures of a few added features that change the prediction: one sample as an example, then the others.
+
+    The example is the sample with the most flips; there is a row of pictures per explainer.
+    """
     rows = _example_rows(result)
     if not rows:
         return
@@ -424,7 +453,10 @@ def _tiles_of(
 
 
 def _row_of_tiles(row: Mapping[str, GalleryItem]) -> list[Tile]:
-    """Return the input, the explanation, and where the prediction flipped the added features and what came of them."""
+    """Return a row of pictures for the report: the input, the explanation, and the added features that flip the prediction.
+
+    `row` has the stored images by condition. If no flip was found, the third picture says so.
+    """
     original, explanation, flip = row[INPUT], row[EXPLANATION], row[FLIP]
     tiles = [
         Tile(original, "input", view="input", note=original.note),

@@ -72,10 +72,11 @@ class Endings:
     population: int | None = None
 
     def law(self, tau: npt.ArrayLike) -> Floats:
-        """Return the probability of each ending, (T, E) for rates τ (T,).
+        """Return the probability of each way in which a sequential test can end, (T, E) for rates of agreement τ (T,).
 
-        Every sequence of s agreements in n draws has the probability τ^s (1 − τ)^(n − s). Without replacement from N
-        items, of which G = τN agree, it is G(G − 1)···(G − s + 1) · (N − G)···(N − G − n + s + 1) / N···(N − n + 1).
+        Ending e has `draws` n and `agreed` s, and exp(`log_ways`) sequences of outcomes lead to it. Each of these sequences
+        has the probability τ^s (1 − τ)^(n − s) for independent draws. Without replacement from a `population` of N items,
+        of which G = τN agree, it is G(G − 1)···(G − s + 1) · (N − G)···(N − G − n + s + 1) / N(N − 1)···(N − n + 1).
         """
         rate = np.asarray(tau, dtype=np.float64).reshape(-1, 1)
         missed = self.draws - self.agreed
@@ -97,14 +98,17 @@ class Endings:
 def estimate_rule(
     epsilon: float, delta: float, method: Method = "clopper-pearson", population: int | None = None
 ) -> Rule:
-    """Return the rule that draws until s/n is within ± epsilon of τ with probability 1 − delta; so is `low` ≤ τ.
+    """Return the stopping rule for estimating a rate τ to ± epsilon with probability 1 − delta.
 
-    "clopper-pearson" stops as early as the exact probability of an error beyond epsilon, all looks included, stays at
-    most delta for every τ; `low` and `high` are then the exact one-sided bounds for the endings ordered by s/n, each
-    at delta, which for a single look are those of Clopper and Pearson. "hoeffding" draws as many as the paper says
-    (Theorem 3.1: N ≥ log(2/δ) / 2ε²), which is right but more than is needed. "betting" stops when its interval, which
-    holds at all times at once, lies within ± epsilon. Draws without replacement from a `population` need fewer; they
-    are for the first method.
+    After n draws of which s agree, the estimate is s/n. The rule says at which n and s to stop, with one-sided bounds
+    `low` and `high` of τ that each fail with probability delta at most.
+
+    "clopper-pearson"  stops as early as the exact probability of an error beyond epsilon, over all looks, allows for
+                       every τ. The bounds are exact for endings ordered by s/n (Clopper and Pearson's for a single look)
+    "hoeffding"        draws N ≥ log(2/δ) / 2ε² times, as in Theorem 3.1 of Jin et al. (2025): valid, but more than needed
+    "betting"          stops when an interval that holds at all n at once lies within ± epsilon of s/n
+
+    Draws without replacement from a `population` need fewer; only "clopper-pearson" has a rule for them.
 
     >>> estimate_rule(0.1, 0.1).looks[-1], estimate_rule(0.1, 0.1, population=148).looks[-1]
     (78, 55)
@@ -126,8 +130,9 @@ def estimate_rule(
     else:
         single_look = _size_without_replacement(epsilon, delta, population)
         limit = population
-    # A tenth more draws at most leaves room for stopping early at the other rates.
+    # Every early stop adds to the error. A maximum of a tenth more draws than a single look needs makes up for that.
     most_draws = min(math.ceil(1.11 * single_look), limit)
+    # Stop early as often as possible: take the largest level of the stopping criterion that keeps the error below delta.
     for share in _SHRINK:
         looks, stop = _early_stops(epsilon, share * delta, most_draws, population)
         ends = endings(looks, stop, population)
@@ -139,12 +144,13 @@ def estimate_rule(
 
 @lru_cache(maxsize=64)
 def decide_rule(threshold: float, delta: float, most: int) -> Rule:
-    """Return the rule that draws until a gambler has shown τ ≥ threshold (YES) or τ < threshold (NO).
+    """Return the stopping rule for deciding whether a rate τ is at least the threshold: YES, NO, or OPEN after `most` draws.
 
-    It stays OPEN after `most` draws. A capital of 1/delta would be proof without any limit on the draws. With a limit
-    less will do: the capital that is asked for is lowered as far as the exact probability of a wrong decision stays at
-    most delta. It is largest at τ = threshold, because more agreements never turn a YES into a NO. The bounds are exact
-    one-sided ones, each at delta.
+    It is a test by betting: a gambler bets on τ > threshold, another on τ < threshold, and the first to reach a required
+    capital decides. A capital of 1/delta is proof for any number of draws (Ville's inequality). Because draws are
+    limited to `most`, less is enough: each required capital is lowered as far as the exact probability of the wrong
+    decision at τ = threshold stays at most delta. That is its largest value, since more agreements never turn a YES
+    into a NO. `low` and `high` of the rule are exact one-sided bounds, each at delta.
 
     >>> decide_rule(0.9, 0.1, 70).looks[-1]
     70
@@ -152,23 +158,24 @@ def decide_rule(threshold: float, delta: float, most: int) -> Rule:
     looks = _looks_from(2, most)
     agreed = torch.arange(looks[-1] + 1)
     is_last = torch.tensor([n == looks[-1] for n in looks])[:, None]
-    # The capital of two gamblers after every look and number of agreements, (L, n_L + 1): one bets that τ is above the
-    # threshold, the other that it is below.
+    # The capital of both gamblers after every look and number of agreements, (L, n_L + 1).
     above = torch.stack([capital(agreed.clamp(max=n), n, threshold, "above") for n in looks])
     below = torch.stack([capital(agreed.clamp(max=n), n, threshold, "below") for n in looks])
 
-    def errors(yes_capital: float, no_capital: float) -> tuple[float, float]:
-        """Return the probabilities of a YES and of a NO at τ = threshold."""
+    def probability_of_no(yes_capital: float, no_capital: float) -> float:
         is_yes, is_no = above >= yes_capital, below >= no_capital
-        ends = endings(looks, (is_yes | is_no | is_last).numpy())
-        cells = (ends.look, ends.agreed.astype(np.int64))
-        law = ends.law(threshold)[0]
-        return float(law @ is_yes.numpy()[cells]), float(law @ is_no.numpy()[cells])
+        return _probability_of(is_no, looks, is_yes | is_no | is_last, threshold)
 
-    # First the least capital for a NO while a YES asks for 1/delta, then the least for a YES beside it.
+    def probability_of_yes(yes_capital: float, no_capital: float) -> float:
+        is_yes, is_no = above >= yes_capital, below >= no_capital
+        return _probability_of(is_yes, looks, is_yes | is_no | is_last, threshold)
+
+    # First the least capital for a NO while a YES requires 1/delta, then the least capital for a YES with that NO.
     proof = 1 / delta
-    no_capital = _least_capital(lambda least: errors(proof, least)[1] <= delta, proof)
-    yes_capital = _least_capital(lambda least: errors(least, no_capital)[0] <= delta, proof)
+    no_capital = _least_capital(lambda least: probability_of_no(proof, least) <= delta, proof)
+    yes_capital = _least_capital(
+        lambda least: probability_of_yes(least, no_capital) <= delta, proof
+    )
 
     is_yes, is_no = above >= yes_capital, below >= no_capital
     decision = torch.where(is_yes, YES, torch.where(is_no, NO, OPEN))
@@ -177,8 +184,24 @@ def decide_rule(threshold: float, delta: float, most: int) -> Rule:
     return Rule(looks, stop, low, high, decision)
 
 
+def _probability_of(
+    decision: Tensor, looks: tuple[int, ...], stop: Tensor, threshold: float
+) -> float:
+    """Return the probability at τ = threshold that a rule which stops where `stop` says ends in a decision.
+
+    `decision` and `stop` (L, n_L + 1) are boolean tables with a row per look and a column per number of agreements.
+    """
+    ends = endings(looks, stop.numpy())
+    is_decided = decision.numpy()[ends.look, ends.agreed.astype(np.int64)]
+    probability = ends.law(threshold)[0]
+    return float(probability @ is_decided)
+
+
 def _least_capital(is_enough: Callable[[float], bool], proof: float) -> float:
-    """Return the least capital between 1 and `proof` that is enough, by bisection; `proof` always is."""
+    """Return the least capital in [1, `proof`] that is enough for a decision of a test by betting, by bisection.
+
+    `proof` is enough for certain, and a capital above another that is enough is enough, too.
+    """
     low, high = 1.0, proof
     for _ in range(20):
         middle = (low + high) / 2
@@ -191,10 +214,11 @@ def _least_capital(is_enough: Callable[[float], bool], proof: float) -> float:
 
 @lru_cache(maxsize=64)
 def hard_rule(epsilon: float, delta: float) -> Rule:
-    """Return the rule that draws until the first disagreement (NO) or until τ ≥ 1 − epsilon is certified (YES).
+    """Return the stopping rule that draws until the first disagreement (NO), or until τ ≥ 1 − epsilon is certified (YES).
 
-    This is not a proof of hard stability: it certifies a rate. The number of draws is that of Theorem 3.2 of the paper,
-    which calls it hard stability. A disagreement does refute hard stability.
+    τ is the rate of agreement, and the certificate fails with probability delta at most. The number of draws is that of
+    Theorem 3.2 of Jin et al. (2025), who call it hard stability. A disagreement does refute hard stability (τ = 1), but a
+    YES does not prove it: it certifies a rate.
 
     >>> rule = hard_rule(0.1, 0.1)
     >>> rule.looks[-1], round(float(rule.low[-1, 22]), 4)
@@ -215,7 +239,10 @@ def _all_open(looks: int, most: int) -> Tensor:
 
 
 def _doubling_looks(most: int) -> tuple[int, ...]:
-    """Return 1, 2, 4, … and `most`: most disagreements show early, and few looks fill the batches of the model."""
+    """Return the numbers of draws 1, 2, 4, … and `most` after which a rule looks whether to stop.
+
+    Early looks catch most disagreements; few looks keep the batches of the model full.
+    """
     looks = []
     n = 1
     while n < most:
@@ -225,18 +252,29 @@ def _doubling_looks(most: int) -> tuple[int, ...]:
 
 
 def _looks_from(first: int, most: int) -> tuple[int, ...]:
-    """Return looks after every draw at first, then after every second, later in steps of a sixteenth, up to `most`."""
-    looks, n = [], min(first, most)
+    """Return the numbers of draws from `first` to `most` after which a rule looks whether to stop.
+
+    There is a look after every draw up to 8, then after every second, and from 48 on in steps of a sixteenth of n.
+    """
+    looks = []
+    n = min(first, most)
     while n < most:
         looks.append(n)
-        n += 1 if n < 8 else max(2, n // 16)
+        if n < 8:
+            n += 1
+        else:
+            n += max(2, n // 16)
     return (*looks, most)
 
 
 def _betting_rule(epsilon: float, delta: float) -> Rule:
-    """Return the rule that stops when the interval of a bettor lies within ± epsilon of s/n."""
+    """Return the stopping rule for a rate by betting: stop when its interval (low, high) lies within ± epsilon of s/n.
+
+    s of n draws agreed. The interval holds for all n at once with probability 1 − delta, so stopping needs no correction.
+    """
 
     def is_narrow(n: int, agreed: Tensor) -> Tensor:
+        """Whether the interval after n draws is within ± epsilon, by number of agreements (S,)."""
         low, high = betting(agreed, n, delta)
         return (agreed / n - low <= epsilon) & (high - agreed / n <= epsilon)
 
@@ -244,24 +282,32 @@ def _betting_rule(epsilon: float, delta: float) -> Rule:
     most = sample_size(epsilon, delta, "hoeffding")
     while not bool(is_narrow(most, torch.arange(most + 1)).all()):
         most += max(1, most // 20)
-    # The interval is narrowest if all agree, so looks before this one would never stop.
+    # The interval is narrowest if all draws agree: before it is narrow enough then, no look could stop.
     first = next(n for n in range(1, most + 1) if bool(is_narrow(n, torch.tensor([n]))))
     looks = _looks_from(first, most)
-    agreed = torch.arange(most + 1)
-    bounds = [betting(agreed.clamp(max=n), n, delta) for n in looks]
-    low = torch.stack([low for low, _ in bounds])
-    high = torch.stack([high for _, high in bounds])
-    stop = torch.stack([is_narrow(n, agreed.clamp(max=n)) for n in looks])
-    return Rule(looks, stop, low, high, _all_open(len(looks), most))
+
+    lows, highs, stops = [], [], []
+    for n in looks:
+        agreed = torch.arange(most + 1).clamp(max=n)  # columns beyond n are never used
+        low, high = betting(agreed, n, delta)
+        lows.append(low)
+        highs.append(high)
+        stops.append(is_narrow(n, agreed))
+    no_decision = _all_open(len(looks), most)
+    return Rule(looks, torch.stack(stops), torch.stack(lows), torch.stack(highs), no_decision)
 
 
 @lru_cache(maxsize=256)
 def _size_without_replacement(epsilon: float, delta: float, population: int) -> int:
-    """Return how many draws without replacement a single look needs: `sample_size` for a population of items."""
+    """Return how many draws without replacement estimate a rate to ± epsilon with probability 1 − delta.
+
+    It is the smallest n for which that is true at every rate that a `population` of so many items can have, for a rule
+    that looks only once, after n draws. Never more than `sample_size`, the number of independent draws.
+    """
     independent = sample_size(epsilon, delta)
     for n in range(1, min(independent, population)):
-        agreed = np.arange(n + 1.0)
-        log_ways = _log_falling(float(n), agreed) - special.gammaln(agreed + 1)  # of C(n, s)
+        agreed = np.arange(n + 1.0)  # 0, 1, …, n agreements are the ways to end
+        log_ways = _log_falling(float(n), agreed) - special.gammaln(agreed + 1)  # log C(n, s)
         look, draws = np.zeros(n + 1, np.int64), np.full(n + 1, float(n))
         ends = Endings(look, draws, agreed, log_ways, population)
         if _worst_error(ends, epsilon) <= delta:
@@ -271,31 +317,36 @@ def _size_without_replacement(epsilon: float, delta: float, population: int) -> 
 
 def _log_falling(n: Floats | float, k: Floats) -> Floats:
     """Return the log of n(n − 1)···(n − k + 1), the number of ways to draw k of n in order, −∞ for k > n."""
-    rest = np.asarray(n - k)
-    log = special.gammaln(np.asarray(n) + 1.0) - special.gammaln(np.maximum(rest, 0) + 1)
-    return np.where(rest < 0, -np.inf, log)
+    not_drawn = np.asarray(n - k)
+    log = special.gammaln(np.asarray(n) + 1.0) - special.gammaln(np.maximum(not_drawn, 0) + 1)
+    return np.where(not_drawn < 0, -np.inf, log)
 
 
 def _early_stops(
     epsilon: float, level: float, most: int, population: int | None
 ) -> tuple[tuple[int, ...], npt.NDArray[np.bool_]]:
-    """Return looks, and where to stop: (L, n_L + 1) boolean, a row per look and a column per number of agreements.
+    """Return when to look, and when to stop, in order to estimate a rate τ to ± epsilon.
 
-    It stops where the posterior probability of an error beyond epsilon is at most `level`, with all τ equally likely
-    beforehand. The prior only shapes the rule, and so does the weight that draws without replacement have as
-    independent ones: what the rule guarantees for each τ is computed afterwards.
+    The looks are numbers of draws up to `most`. The table (L, n_L + 1) boolean has a row per look and a column per number
+    of agreements. It says stop where the posterior probability that s/n errs by more than epsilon is at most `level`,
+    for a uniform prior on τ. The prior only shapes the rule: its guarantee for each τ is computed afterwards, exactly.
     """
 
     def is_settled(n: int, agreed: Floats) -> npt.NDArray[np.bool_]:
         """Whether an error beyond epsilon is improbable enough after n draws, by number of agreements (S,)."""
-        weight = 1.0 if population is None else (population - 1) / max(population - n, 1e-9)
+        # The posterior of τ is Beta(s + 1, n − s + 1). Without replacement from N items the variance of s/n is smaller
+        # by the factor (N − n) / (N − 1), so a draw counts like (N − 1) / (N − n) independent ones.
+        weight = 1.0
+        if population is not None:
+            weight = (population - 1) / max(population - n, 1e-9)
         a, b = weight * agreed + 1, weight * (n - agreed) + 1
         rate = agreed / n
-        too_low = special.betainc(a, b, np.clip(rate - epsilon, 0, 1))
-        too_high = special.betaincc(a, b, np.clip(rate + epsilon, 0, 1))
-        settled: npt.NDArray[np.bool_] = too_low + too_high <= level
+        tau_is_below = special.betainc(a, b, np.clip(rate - epsilon, 0, 1))
+        tau_is_above = special.betaincc(a, b, np.clip(rate + epsilon, 0, 1))
+        settled: npt.NDArray[np.bool_] = tau_is_below + tau_is_above <= level
         return settled
 
+    # All agreements are the clearest outcome: no look before this number of draws could stop.
     first = most
     for n in range(1, most):
         if is_settled(n, np.array([float(n)]))[0]:
@@ -311,9 +362,11 @@ def _early_stops(
 def endings(
     looks: tuple[int, ...], stop: npt.NDArray[np.bool_], population: int | None = None
 ) -> Endings:
-    """Return every ending of a rule that stops where `stop` (L, n_L + 1) says.
+    """Return every way in which a sequential rule can end, with the number of sequences of outcomes that lead to it.
 
-    Sequences are counted look by look: those that have not stopped go on, and reach j more agreements in C(gap, j) ways.
+    The rule looks after `looks` draws and stops where `stop` (L, n_L + 1) says, by look and number of agreements.
+    Sequences that have not stopped are counted look by look (logarithms, since the numbers overflow). For a `population`
+    draws are without replacement.
 
     >>> rule = hard_rule(0.5, 0.25)
     >>> ends = endings(rule.looks, rule.stop.numpy())
@@ -321,14 +374,13 @@ def endings(
     (1.0, [1.0, 2.0, 2.0])
     """
     most = looks[-1]
-    log_ways = np.full(
-        most + 1, -np.inf
-    )  # by number of agreements, of sequences that have not stopped
+    # By number of agreements: the log number of sequences that have not stopped. At first there is one, the empty one.
+    log_ways = np.full(most + 1, -np.inf)
     log_ways[0] = 0.0
     draws = 0
     look_of, draws_of, agreed_of, log_ways_of = [], [], [], []
     for look, n in enumerate(looks):
-        log_ways = _log_ways_after(log_ways, n - draws)
+        log_ways = _log_ways_after_draws(log_ways, n - draws)
         draws = n
         is_possible = np.isfinite(log_ways) & (np.arange(most + 1) <= n)
         agreed = np.flatnonzero(stop[look] & is_possible)
@@ -336,7 +388,7 @@ def endings(
         draws_of.append(np.full(len(agreed), float(n)))
         agreed_of.append(agreed.astype(np.float64))
         log_ways_of.append(log_ways[agreed])
-        log_ways[stop[look]] = -np.inf
+        log_ways[stop[look]] = -np.inf  # these sequences end here
     return Endings(
         np.concatenate(look_of),
         np.concatenate(draws_of),
@@ -346,27 +398,38 @@ def endings(
     )
 
 
-def _log_ways_after(log_ways: Floats, gap: int) -> Floats:
-    """Return the log numbers of sequences by agreements (n + 1,) after `gap` more draws.
+def _log_ways_after_draws(log_ways: Floats, gap: int) -> Floats:
+    """Return how many sequences of outcomes have s agreements after `gap` more draws, as logarithms, (n + 1,) by s.
 
-    It is a convolution with the binomial coefficients C(gap, j), of logs, since the numbers overflow.
+    A sequential test draws yes/no outcomes, and the probability of each way to end is the number of sequences that lead to
+    it times the probability of one. exp(`log_ways`[s]) (n + 1,) is the number of sequences with s agreements so far.
+    Of `gap` further draws j agree in C(gap, j) ways, so the new numbers are
+
+        ways_after[s] = Σ_j C(gap, j) · ways[s − j],
+
+    a convolution. The numbers overflow a float, so it is done on logarithms.
     """
     j = np.arange(gap + 1)
     log_choose = special.gammaln(gap + 1) - special.gammaln(j + 1) - special.gammaln(gap - j + 1)
-    padded = np.concatenate([np.full(gap, -np.inf), log_ways])
-    # Row s holds the log numbers of s, s − 1, …, s − gap agreements, to which 0, 1, …, gap are added.
-    before = np.lib.stride_tricks.sliding_window_view(padded, gap + 1)[:, ::-1]
-    terms = before + log_choose
-    peak = np.maximum(terms.max(1), -1e300)  # finite, where nothing leads to s
+
+    # Row s of `ways_before` holds log ways[s − j] for j = 0, …, gap; there are no sequences with fewer than 0 agreements.
+    no_ways = np.full(gap, -np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([no_ways, log_ways]), gap + 1)
+    ways_before = windows[:, ::-1]
+    terms = ways_before + log_choose
+
+    # log Σ exp(terms), with the largest term taken out. It must be finite where no sequence leads to s.
+    largest = np.maximum(terms.max(1), -1e300)
     with np.errstate(divide="ignore"):
-        total: Floats = peak + np.log(np.exp(terms - peak[:, None]).sum(1))
+        total: Floats = largest + np.log(np.exp(terms - largest[:, None]).sum(1))
     return total
 
 
 def _worst_error(ends: Endings, epsilon: float) -> float:
-    """Return an upper bound, over all τ, on the probability that s/n at the end is further than epsilon from τ.
+    """Return an upper bound, over all rates τ, on the probability that s/n at the end errs by more than epsilon.
 
-    On each small interval of τ every ending that errs somewhere in it counts with its largest probability there.
+    `ends` are all ways in which a sequential rule can end, with s = `agreed` of n = `draws`. Where τ is continuous, [0, 1]
+    is cut into small intervals; on each of them every ending that errs somewhere counts with its largest probability.
     """
     rate = ends.agreed / ends.draws
     if ends.population is not None:
@@ -377,68 +440,74 @@ def _worst_error(ends: Endings, epsilon: float) -> float:
     grid = np.linspace(0, 1, _GRID + 1)
     left, right = grid[:-1, None], grid[1:, None]
     is_wrong = (rate > left + epsilon - 1e-12) | (rate < right - epsilon + 1e-12)
+    # τ^s (1 − τ)^(n − s) is largest at s/n, or at the end of the interval that is next to it.
     likeliest_tau = np.clip(rate, left, right)
     missed = ends.draws - ends.agreed
-    log_sequence = special.xlogy(ends.agreed, likeliest_tau) + special.xlog1py(
-        missed, -likeliest_tau
-    )
-    return float((np.exp(ends.log_ways + log_sequence) * is_wrong).sum(1).max())
+    log_agreed = special.xlogy(ends.agreed, likeliest_tau)
+    log_missed = special.xlog1py(missed, -likeliest_tau)
+    largest_probability = np.exp(ends.log_ways + (log_agreed + log_missed))
+    return float((largest_probability * is_wrong).sum(1).max())
 
 
 def _bound_tables(
     looks: tuple[int, ...], ends: Endings, delta: float, decision: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return exact one-sided bounds at every ending, each at delta, as tables: low and high (L, n_L + 1).
+    """Return exact one-sided bounds of a rate τ for every way in which a sequential rule can end.
 
-    The endings are ordered by s/n, after NO < OPEN < YES where there are decisions. low is the smallest τ at which
-    this ending and those after it have a probability above delta. For the true τ, low > τ means that they have at most
-    the probability delta; of such sets of endings the largest holds them all, so this has at most the probability
-    delta. For any order it is true; this one makes a YES come with a low at the threshold or above.
+    low and high (L, n_L + 1) have a row per look and a column per number of agreements; each bound fails with
+    probability delta at most. They are the bounds of Clopper and Pearson for endings in place of numbers of successes
+    (Jennison and Turnbull 1983, Technometrics 25, 49): endings are ordered by s/n, and low is the smallest τ at which
+    this ending and all those above it have a probability above delta.
+
+    Where the rule has a `decision` (L, n_L + 1), endings are ordered by it first, NO < OPEN < YES, so that a YES has a low
+    at the threshold or above. The bounds hold for any order that is fixed beforehand.
     """
-    cells = (ends.look, ends.agreed.astype(np.int64))
+    look_and_agreed = (ends.look, ends.agreed.astype(np.int64))
     score = ends.agreed / ends.draws
     if decision is not None:
-        decided = decision.numpy()[cells]
-        # Larger than any difference of two rates, so that the decision comes before the rate.
-        score = score + 2.0 * np.where(decided == YES, 2, np.where(decided == OPEN, 1, 0))
+        decision_of_ending = decision.numpy()[look_and_agreed]
+        # Steps of 2 are larger than any difference of two rates, so the decision comes before the rate.
+        score = score + 2.0 * (decision_of_ending == OPEN) + 4.0 * (decision_of_ending == YES)
     # A high bound of τ is a low bound of 1 − τ, the rate of disagreements.
     disagreements = replace(ends, agreed=ends.draws - ends.agreed)
     low, high = torch.zeros(2, len(looks), looks[-1] + 1, dtype=torch.float64)
-    low[cells] = torch.as_tensor(_low_bounds(ends, score, delta))
-    high[cells] = torch.as_tensor(1 - _low_bounds(disagreements, -score, delta))
+    low[look_and_agreed] = torch.as_tensor(_low_bounds(ends, score, delta))
+    high[look_and_agreed] = torch.as_tensor(1 - _low_bounds(disagreements, -score, delta))
     return low, high
 
 
 def _low_bounds(ends: Endings, score: Floats, delta: float) -> Floats:
-    """Return for each ending the smallest τ at which endings with its `score` (E,) or more have more than delta, (E,).
+    """Return a lower bound of the rate τ for every way in which a sequential rule can end, (E,), wrong at most at delta.
 
-    Endings of equal score count together. The bounds are rounded down.
+    `score` (E,) orders the endings. The bound is the smallest τ at which all endings with the same or a larger score have,
+    together, a probability above delta. It is found on a grid of τ, refined by bisection, and rounded down.
     """
     score = score.round(12)
-    order = np.argsort(-score, kind="stable")
-    distinct = np.unique(-score)  # the largest score first
-    last_of_distinct = np.searchsorted(-score[order], distinct, side="right") - 1
-    distinct_of_ending = np.searchsorted(distinct, -score)
+    largest_first = np.argsort(-score, kind="stable")
+    negative_scores = np.unique(-score)  # in ascending order, so the largest score comes first
+    score_of_ending = np.searchsorted(negative_scores, -score)  # its position among these scores
+    last_ending = np.searchsorted(-score[largest_first], negative_scores, side="right") - 1
 
-    # The probability of a score or more, at every point of the grid: (grid, distinct scores).
+    # The probability of a score or more, at every point of the grid: (grid, scores).
     steps = ends.population or _GRID
     grid = np.linspace(0, 1, steps + 1)
-    tail = ends.law(grid)[:, order].cumsum(1)[:, last_of_distinct]
+    cumulative = ends.law(grid)[:, largest_first].cumsum(1)
+    tail = cumulative[:, last_ending]
     is_above = tail > delta
     first_above = np.where(is_above.any(0), is_above.argmax(0), steps)
     if ends.population is not None:
         # The grid has every τ that is possible.
-        exact: Floats = grid[first_above][distinct_of_ending]
+        exact: Floats = grid[first_above][score_of_ending]
         return exact
 
     # τ lies between this point and the one before it: bisect, and keep the lower end.
     low, high = grid[np.maximum(first_above - 1, 0)], grid[first_above]
-    if len(distinct) <= _MOST_REFINED:
-        has_score_or_more = score >= -distinct[:, None] - 1e-12
+    if len(negative_scores) <= _MOST_REFINED:
+        has_score_or_more = score >= -negative_scores[:, None] - 1e-12
         for _ in range(30):
             middle = (low + high) / 2
             is_above = (ends.law(middle) * has_score_or_more).sum(1) > delta
             low = np.where(is_above, low, middle)
             high = np.where(is_above, middle, high)
-    bounds: Floats = np.where(first_above == 0, 0.0, low)[distinct_of_ending]
+    bounds: Floats = np.where(first_above == 0, 0.0, low)[score_of_ending]
     return bounds

@@ -39,9 +39,10 @@ def delta(result: AxisResult) -> float:
 
 
 def certified_mean(result: AxisResult, explainer: str, condition: Condition) -> tuple[float, int]:
-    """Return the guaranteed lower bound of the mean rate over the samples (NaN without any), and their number.
+    """Return the certified lower bound of the mean stability rate over the samples, and the number of samples.
 
-    It fails with probability δ; for all methods and radii at once where the study asks for `simultaneous`.
+    The rate is how often the prediction stays when features are added to an explanation. The bound fails with probability
+    δ, for all methods and radii at once if the study says `simultaneous` (Bonferroni). It is NaN without samples.
     """
     arrays = result.arrays
     if not {"early", "early_draws"} <= set(arrays.values):
@@ -61,10 +62,10 @@ def certified_mean(result: AxisResult, explainer: str, condition: Condition) -> 
 
 
 def next_sample(result: AxisResult, explainer: str, condition: Condition) -> tuple[float, int]:
-    """Return what the rate of a further sample is at least (NaN if too few samples were tested), and their number.
+    """Return a lower bound of the stability rate of a further, untested sample, and the number of tested samples.
 
-    It fails with probability 2δ: δ for the rank of the further sample among those tested (split conformal), and δ for
-    its certificate.
+    It fails with probability 2δ: δ for the rank of the further sample among those tested (split conformal prediction),
+    and δ for its certificate. NaN if too few samples were tested.
     """
     arrays = result.arrays
     if "certified" not in arrays.values:
@@ -78,10 +79,10 @@ def next_sample(result: AxisResult, explainer: str, condition: Condition) -> tup
 def gaps_to(
     result: AxisResult, control: str
 ) -> tuple[str, float, dict[str, tuple[float, float, float]]]:
-    """Return headline, largest radius, and by how much each method is ahead of a control there, on the same samples.
+    """Return the headline measure, the largest radius, and by how much each method is ahead of a control there.
 
-    That is the mean difference and its simultaneous interval (difference, low, high); a method is significantly ahead
-    if the interval lies above 0.
+    The last is, by method, the mean difference on the same samples with its simultaneous interval: (difference, low,
+    high). A method is significantly ahead if the interval lies above 0.
     """
     measure = next(iter(result.axis.headlines(result.arrays)))
     largest = max(result.conditions, key=lambda condition: condition[1])
@@ -103,17 +104,21 @@ def least_rate(result: AxisResult) -> float:
 
 
 def guaranteed_shares(arrays: ScoreArrays, least: float) -> pd.DataFrame:
-    """Return how many samples have a guarantee, per explainer, λ, rule and radius, with an exact interval.
+    """Return the share of samples whose prediction is guaranteed to stay when up to r features are added, as a table.
 
-    SCA counts samples whose guaranteed lower bound is at least `least`, the other rules those whose radius is at least
-    r: "hard" by the best rule without error, "MuS" by the paper's, "MuS*" for the mean over all Bernoulli masks.
-    Columns: explainer, keep, rule, level, n, yes, share, low, high; no rows where one of the two was not measured.
+    There is a row per explainer, λ (`keep`), rule and radius r (`level`). The soft rule "SCA" counts samples whose certified
+    lower bound of the stability rate is at least `least`. The hard rules count samples whose hard radius is at least r:
+    "hard" by the best rule, "MuS" by that of the paper, "MuS*" for the mean over all Bernoulli masks.
+
+    Columns: explainer, keep, rule, level, n, yes, share, and low and high of its exact interval. The table is empty if
+    certified bounds or hard radii were not measured.
     """
     columns = ["explainer", "keep", "rule", "level", "n", "yes", "share", "low", "high"]
     if not {"certified", "hard_radius"} <= set(arrays.values):
         return pd.DataFrame(columns=columns)
     position = {condition: c for c, condition in enumerate(arrays.conditions)}
     keeps = {condition: arrays.settings_of(condition).share for condition, _ in arrays.conditions}
+    # Certified bounds are stored by radius, hard radii at level 0.
     radii = []
     for condition, level in arrays.conditions:
         if level > 0 and (condition, 0.0) in position:
@@ -144,9 +149,9 @@ def _reaches(values: Floats, least: float) -> Floats:
 
 
 def answer_shares(arrays: ScoreArrays, explainer: str, measure: str) -> pd.DataFrame:
-    """Return per radius how many samples of those with an explanation have a positive answer, and how many are open.
+    """Return how many samples of an explainer have a positive yes/no `measure`, and how many are undecided, per radius.
 
-    Columns: level, n, yes, open, share, low, high.
+    Columns: level (the radius), n (samples with an explanation), yes, open, share, and low and high of its exact interval.
     """
     e = arrays.explainers.index(explainer)
     rows = []
@@ -161,9 +166,9 @@ def answer_shares(arrays: ScoreArrays, explainer: str, measure: str) -> pd.DataF
 
 
 def accuracy(arrays: ScoreArrays) -> pd.DataFrame:
-    """Return per λ how many of the labelled samples are predicted correctly, with an exact interval.
+    """Return the accuracy of the smoothed models on the labelled samples, a row per λ, with an exact interval.
 
-    Columns: keep, n, yes, share, low, high. All explainers have the same rows of `correct`.
+    Columns: keep (λ), n, yes, share, low, high. Every explainer has the same predictions, so one with a score is enough.
     """
     columns = ["keep", "n", "yes", "share", "low", "high"]
     if "correct" not in arrays.values:
@@ -172,7 +177,7 @@ def accuracy(arrays: ScoreArrays) -> pd.DataFrame:
     for c, (condition, level) in enumerate(arrays.conditions):
         if level != 0:
             continue
-        correct = arrays.values["correct"][:, c]
+        correct = arrays.values["correct"][:, c]  # (explainers, samples)
         is_labelled = np.isfinite(correct).any(0)
         n = int(is_labelled.sum())
         yes = int((correct[:, is_labelled] == 1).any(0).sum())

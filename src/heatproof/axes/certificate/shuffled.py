@@ -35,9 +35,12 @@ class ShuffledSupersets:
     def of(
         cls, problem: Problem, row: int, strata: Sequence[int], epsilon: float, delta: float
     ) -> Self:
-        """Return the supersets of the explanation of sample `row` in some strata, shuffled; none is tried yet."""
+        """Return all sets that add k features to the explanation of sample `row`, for each k of `strata`, shuffled.
+
+        None is tried yet. The rule says when draws without replacement estimate the rate of agreement to ± epsilon.
+        """
         masks, added = all_supersets(problem.mask[row].cpu(), problem.free[row].cpu(), strata)
-        # Keys above −4 are taken: by the draws of strata (−3) and by the strata themselves (from 0 on).
+        # Random keys above −4 are used elsewhere: −3 for numbers of added features, and from 0 on for each such number.
         key = rand.fold(problem.key[row][None], -4 - strata[-1])
         order = rand.permutation(key, len(masks))[0].cpu()
         rule = estimate_rule(epsilon, delta, population=len(masks))
@@ -72,29 +75,39 @@ class ShuffledSupersets:
 
 
 def draw_until_stopped(problem: Problem, entries: Sequence[ShuffledSupersets]) -> None:
-    """Try supersets of all entries until their rules stop, look by look, so that batches of the model are full."""
+    """Try the shuffled supersets of all entries, one after another, until the stopping rule of each entry says stop.
+
+    An entry is a sample and a radius. All entries advance together, from one look of their rules to the next, so that
+    batches of the model are full.
+    """
     active = list(entries)
     while active:
-        slices = []
+        next_draws = []
         for entry in active:
             entry.look += 1
-            slices.append(slice(entry.draws, entry.rule.looks[entry.look]))
-        outcomes = _try(problem, active, slices)
-        for entry, new, agreed in zip(active, slices, outcomes, strict=True):
-            entry.outcomes[new] = agreed
-            entry.draws = new.stop
+            next_draws.append(slice(entry.draws, entry.rule.looks[entry.look]))
+        outcomes = _try(problem, active, next_draws)
+        for entry, draws, agreed in zip(active, next_draws, outcomes, strict=True):
+            entry.outcomes[draws] = agreed
+            entry.draws = draws.stop
         active = [entry for entry in active if not entry.may_stop]
 
 
 def _try(
     problem: Problem, entries: Sequence[ShuffledSupersets], slices: Sequence[slice]
 ) -> Sequence[Tensor]:
-    """Return whether the model agrees on a slice of the supersets of each entry."""
-    sizes = [new.stop - new.start for new in slices]
-    rows = torch.tensor([entry.row for entry in entries])
-    owner = rows.repeat_interleave(torch.tensor(sizes)).to(problem.key.device)
-    masks = torch.cat([entry.masks[new] for entry, new in zip(entries, slices, strict=True)])
-    added = torch.cat([entry.added[new] for entry, new in zip(entries, slices, strict=True)])
+    """Return whether the prediction stays on some supersets of each entry, one boolean tensor per entry.
+
+    `slices` says which of its supersets to try.
+    """
+    masks_of_entries, added_of_entries, rows_of_entries = [], [], []
+    for entry, draws in zip(entries, slices, strict=True):
+        masks_of_entries.append(entry.masks[draws])
+        added_of_entries.append(entry.added[draws])
+        rows_of_entries.append(torch.full((draws.stop - draws.start,), entry.row))
+    sizes = [len(rows) for rows in rows_of_entries]
+    owner = torch.cat(rows_of_entries).to(problem.key.device)
+    masks, added = torch.cat(masks_of_entries), torch.cat(added_of_entries)
 
     # Without added features it is the explanation itself, which needs no pass.
     agreed = problem.agrees[owner].cpu()

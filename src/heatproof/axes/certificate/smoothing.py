@@ -218,9 +218,10 @@ class Smoothing(Evaluation):
         return notes
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
-        """Yield the columns of every λ, explainer by explainer; models serve all explainers.
+        """Yield the certificates of the smoothed models: columns of scores for every explainer and every λ.
 
-        So do accuracy and chance, unless smoothing depends on the explanation.
+        Models, their predictions and their chance levels are computed once for all explainers, unless smoothing depends on
+        the explanation (`spare`).
         """
         certificate = self.certificate
         models = [self._smoothed_model(subject, keep) for keep in self.keeps]
@@ -268,7 +269,11 @@ class Smoothing(Evaluation):
             yield replace(column, share=model.keep)
 
     def _sparing(self, subject: Subject, chosen: Explanations, keep: float) -> Explanations:
-        """Return the explanations with the λ of every feature beside their samples, for the model to smooth by."""
+        """Return the explanations with a λ for every feature of their samples: how often smoothing keeps the feature.
+
+        Where `spare` is "selected", features of the explanation are always kept (λ = 1) and others with λ = `keep`. Else λ
+        rises from `keep` to 1 with the feature's rank in the map. The model reads it from the auxiliary tensors.
+        """
         if not len(chosen.rows):
             return chosen
         if self.spare == "selected":
@@ -295,10 +300,12 @@ class Smoothing(Evaluation):
         )
 
     def _predict(self, subject: Subject, model: Smoothed, batch: Batch) -> Tensor:
-        """Return the smoothed prediction on whole inputs (B,), −1 where a score is not finite."""
+        """Return the class that a smoothed model predicts on whole inputs, (B,), −1 where a score is not finite."""
 
         def predict(batch: Batch, _: Tensor) -> Tensor:
-            return model.scores(batch).double().cpu()
+            return (
+                model.scores(batch).double().cpu()
+            )  # `compute` passes a second tensor, not needed here
 
         if not len(batch):
             return torch.zeros(0, dtype=torch.int64)
@@ -308,40 +315,54 @@ class Smoothing(Evaluation):
     def _correct(
         self, subject: Subject, model: Smoothed, chosen: Explanations, predicted: Tensor
     ) -> Scores:
-        """Return whether the smoothed prediction of each sample is its label."""
+        """Return whether the smoothed model predicts each sample's label, as a column of scores.
+
+        `predicted` (B,) is its prediction on the whole inputs, −1 where there is none. Unlabelled samples have no score.
+        """
         label = torch.full_like(predicted, -1)
         if subject.batch.label is not None:
             label = subject.batch.label.cpu()
-        right = torch.where(predicted < 0, torch.nan, (predicted == label).double())
-        reason = ["" if labelled else UNLABELLED for labelled in (label >= 0).tolist()]
-        if self.spare != "nothing":
-            # Without an explanation there is nothing to smooth by.
-            reason = [
-                of_label or of_explanation
-                for of_label, of_explanation in zip(reason, chosen.reason, strict=True)
-            ]
+        is_correct = torch.where(predicted < 0, torch.nan, (predicted == label).double())
+        reason = []
+        for is_labelled, of_explanation in zip((label >= 0).tolist(), chosen.reason, strict=True):
+            if not is_labelled:
+                reason.append(UNLABELLED)
+            elif self.spare != "nothing":
+                # The model is smoothed by the explanation, so without one there is no prediction.
+                reason.append(of_explanation)
+            else:
+                reason.append("")
         where = (condition(model.keep), 0.0)
-        return Scores.column(chosen.explainer, "correct", where, right, reason, missing=NOT_FINITE)
+        return Scores.column(
+            chosen.explainer, "correct", where, is_correct, reason, missing=NOT_FINITE
+        )
 
     def _hard_radii(
         self, subject: Subject, model: Smoothed, chosen: Explanations, predicted: Tensor
     ) -> Iterator[Scores]:
-        """Yield the hard radii, and the passes for x ⊙ α."""
+        """Yield how many features can be added to each explanation without changing the smoothed prediction, by each rule.
+
+        Then come the model passes of the explanations alone. `predicted` (B,) is the smoothed prediction on the whole inputs;
+        with `anchor` "full", it is the one that must stay.
+        """
         rules = list(RADIUS_MEASURES)
         if self.masks != "bernoulli":
             rules.remove("bernoulli")
-        full = self.anchor == "full"
+        keeps_class_of_input = self.anchor == "full"
 
-        def by_rules(batch: Batch, mask_and_class: Tensor) -> Tensor:
-            mask, predicted = mask_and_class[:, :-1].bool(), mask_and_class[:, -1]
-            radius = model.radii(batch, mask, self.delta, predicted if full else None)
+        # `compute` passes on one tensor beside the samples, so the class is a further column of the masks.
+        def radii_by_rule(batch: Batch, mask_and_class: Tensor) -> Tensor:
+            """Return the radii of some explanations, (S, rules)."""
+            mask, class_of_input = mask_and_class[:, :-1].bool(), mask_and_class[:, -1]
+            target = class_of_input if keeps_class_of_input else None
+            radius = model.radii(batch, mask, self.delta, target)
             return torch.stack([radius[rule] for rule in rules], 1)
 
         radii = torch.zeros(0, len(rules))
         if len(chosen.rows):
-            radii = subject.compute(by_rules, chosen.batch, chosen.with_class(predicted))
+            radii = subject.compute(radii_by_rule, chosen.batch, chosen.with_class(predicted))
         where = (condition(model.keep), 0.0)
-        missing = OTHERWISE if full else MASKED_NOT_FINITE
+        missing = OTHERWISE if keeps_class_of_input else MASKED_NOT_FINITE
         for rule, radius in zip(rules, radii.unbind(1), strict=True):
             yield chosen.column(RADIUS_MEASURES[rule], where, radius, missing)
         # x ⊙ α is predicted twice: for the radii, and for the certificates.
@@ -350,9 +371,10 @@ class Smoothing(Evaluation):
 
 
 def relative_ranks(values: Tensor, counted: Tensor) -> Tensor:
-    """Return the rank of each value (B, n) among those that are `counted` (B, n): 0 for the smallest, 1 for the largest.
+    """Return the relative rank of each value in its row, (B, n): 0 for the smallest, 1 for the largest.
 
-    Equal values share their mean rank; what is not counted gets 1, for it is always kept.
+    Only values that are `counted` (B, n) are ranked; the others get 1, because their features are always kept. Equal values
+    share their mean rank.
 
     >>> relative_ranks(torch.tensor([[3.0, 1.0, 2.0, 9.0]]), torch.tensor([[True, True, True, False]])).tolist()
     [[1.0, 0.0, 0.5, 1.0]]

@@ -28,7 +28,10 @@ AXIS = "smoothing"
 
 
 def lead(result: AxisResult) -> list[str]:
-    """Return what smoothing costs in accuracy, and which hard radii it buys."""
+    """Return the sentences that open the section on smoothed models: their accuracy, and the largest mean hard radius.
+
+    A hard radius is how many features can be added to an explanation without any change of the prediction.
+    """
     sentences = []
     rows = records(accuracy(result.arrays))
     if len(rows) > 1:
@@ -84,7 +87,10 @@ def _panel_of_keep(arrays: ScoreArrays) -> dict[str, str]:
 
 
 def _guarantees(result: AxisResult) -> Iterator[CurveChart]:
-    """Yield the share of samples with a guarantee against the radius: by method and λ, and by rule and λ."""
+    """Yield two charts of the share of samples whose prediction is guaranteed to stay, against the number of added features.
+
+    The first compares the rules (soft and hard) for each explainer, the second the explainers for each rule.
+    """
     least, confidence = least_rate(result), 1 - delta(result)
     shares = guaranteed_shares(result.arrays, least)
     if shares.empty:
@@ -136,7 +142,7 @@ def _guarantees(result: AxisResult) -> Iterator[CurveChart]:
 
 
 def _passes(arrays: ScoreArrays) -> str:
-    """Say how many passes a sample and explainer took on average, over all λ and radii."""
+    """Return a sentence on how many model passes a sample and explainer took on average; empty if not measured."""
     passes = arrays.values.get("passes", np.zeros((0, 0, 0)))
     spent = np.nansum(passes, 1)[np.isfinite(passes).any(1)]
     if not len(spent):
@@ -211,23 +217,33 @@ def findings(result: AxisResult) -> Iterator[Finding]:
 
 
 def _costly(result: AxisResult) -> Iterator[Finding]:
-    """Yield the values of λ with significantly lower accuracy than without smoothing."""
+    """Yield a finding if smoothing with some λ has a significantly lower accuracy than the model itself (λ = 1)."""
     rows = accuracy(result.arrays)
     plain, smoothed = rows[rows["keep"] == 1], rows[rows["keep"] < 1]
     if plain.empty:
         return
-    lower = smoothed["high"] < float(plain["low"].iloc[0])
-    worse, kept = smoothed[lower], smoothed[~lower]
-    if len(worse):
-        shares = some([f"{_percent(r)} with λ = {r.keep:g}" for r in records(worse)], 3)
-        larger = STAY_AT.format(keep=float(kept["keep"].min())) if len(kept) else LARGER
-        yield COSTLY.filled(
-            {"smoothed": shares, "plain": _percent(records(plain)[0]), "larger": larger}
-        )
+    is_worse = smoothed["high"] < float(plain["low"].iloc[0])
+    worse, not_worse = smoothed[is_worse], smoothed[~is_worse]
+    if worse.empty:
+        return
+    shares = [f"{_percent(row)} with λ = {row.keep:g}" for row in records(worse)]
+    advice = LARGER
+    if len(not_worse):
+        advice = STAY_AT.format(keep=float(not_worse["keep"].min()))
+    words = {
+        "smoothed": some(shares, 3),
+        "plain": _percent(records(plain)[0]),
+        "larger": advice,
+    }
+    yield COSTLY.filled(words)
 
 
 def _further(result: AxisResult) -> Iterator[Finding]:
-    """Yield where soft guarantees hold for significantly more samples than hard ones."""
+    """Yield a finding where soft guarantees (SCA) hold for significantly more samples than hard ones.
+
+    A hard guarantee is that no added features change the prediction, a soft one that most do not. The largest radius at
+    which they differ is reported.
+    """
     least = least_rate(result)
     shares = guaranteed_shares(result.arrays, least)
     shares = shares[(shares["keep"] < 1) & ~shares["explainer"].isin(result.controls)]

@@ -36,9 +36,9 @@ def strata_of(r: int, added: Added = "at most") -> range:
 
 @lru_cache(maxsize=65536)
 def supersets(m: int, r: int, added: Added = "at most") -> int:
-    """Return |Δ_r|, the number of supersets with at most r more of m features, or with exactly r more.
+    """Return in how many ways at most r (or exactly r) of m features can be added to an explanation.
 
-    Radii beyond m are m.
+    It is |Δ_r| = Σ_{k ≤ r} C(m, k), or C(m, r). An r beyond m counts as m.
 
     >>> supersets(147, 1), supersets(3, 5), supersets(147, 1, "exactly")
     (148, 8, 147)
@@ -47,65 +47,76 @@ def supersets(m: int, r: int, added: Added = "at most") -> int:
 
 
 def log_sizes(m: Tensor, most: int) -> Tensor:
-    """Return log |Δ_r| for r = 0 … most and each m (B,): (B, most + 1) float64, constant from r = m on.
+    """Return the log of the number of ways to add at most r of m features, for r = 0 … most and each m (B,).
+
+    These are log Σ_{k ≤ r} C(m, k), (B, most + 1) float64, constant from r = m on.
 
     >>> log_sizes(torch.tensor([3]), 4).exp().round().tolist()
     [[1.0, 4.0, 7.0, 8.0, 8.0]]
     """
     k = torch.arange(most + 1, device=m.device, dtype=torch.float64)
-    left = m[:, None].double() - k
-    choose = (
+    not_added = m[:, None].double() - k
+    log_choose = (
         torch.lgamma(m[:, None].double() + 1)
         - torch.lgamma(k + 1)
-        - torch.lgamma(left.clamp(min=0) + 1)
+        - torch.lgamma(not_added.clamp(min=0) + 1)
     )
-    return torch.where(left >= 0, choose, -torch.inf).logcumsumexp(1)
+    log_choose = torch.where(not_added >= 0, log_choose, -torch.inf)
+    return log_choose.logcumsumexp(1)
 
 
 def drawn_strata(
     key: Tensor, m: Tensor, radii: Tensor, draws: int, added: Added = "at most"
 ) -> Tensor:
-    """Return the stratum of each draw from Δ_r, (B, R, draws) int64, for radii (B, R) of at most m (B,).
+    """Return how many features each draw adds to an explanation, (B, R, draws) int64, for radii (B, R) of at most m (B,).
 
-    A stratum k has the probability C(m, k) / |Δ_r|. It is found by inverting the distribution function: the smallest k
-    with u ≤ |Δ_k| / |Δ_r|, for a uniform number u. All radii of a sample use the same u, so that they need the same
-    strata as often as possible. Where exactly r features are added, every draw is from the stratum r.
+    A draw takes a uniform set of at most r of m features, so it adds k of them with probability C(m, k) / |Δ_r|, where
+    |Δ_r| = Σ_{j ≤ r} C(m, j). k is drawn by inverting the distribution function: it is the smallest k with
+    u ≤ |Δ_k| / |Δ_r|, for a uniform number u. All radii of a sample use the same u, so that they need the same k as
+    often as possible. Where exactly r features are added, k is r.
 
     >>> drawn_strata(rand.keys(0, ["a"], "x"), torch.tensor([3]), torch.tensor([[0, 3]]), 4)[0, 0].tolist()
     [0, 0, 0, 0]
     """
     if added == "exactly":
         return radii[..., None].expand(-1, -1, draws)
-    words = rand.bits(rand.fold(key, -3), draws)
-    uniform = (((words >> 11) & ((1 << 53) - 1)).double() + 0.5) * 2.0**-53  # in (0, 1), of 53 bits
+    # A uniform number in (0, 1) from the upper 53 of 64 random bits, as many as a float64 holds.
+    random_bits = rand.bits(rand.fold(key, -3), draws)
+    upper_bits = (random_bits >> 11) & ((1 << 53) - 1)
+    uniform = (upper_bits.double() + 0.5) * 2.0**-53
+    # u ≤ |Δ_k| / |Δ_r| is log(u |Δ_r|) ≤ log |Δ_k|.
     log_size = log_sizes(m, int(radii.max()))
-    level = uniform.log()[:, None] + log_size.gather(1, radii)[..., None]  # log(u |Δ_r|)
-    strata = torch.searchsorted(log_size, level.flatten(1)).reshape(level.shape)
-    return strata.minimum(radii[..., None])
+    log_level = uniform.log()[:, None] + log_size.gather(1, radii)[..., None]
+    added_features = torch.searchsorted(log_size, log_level.flatten(1)).reshape(log_level.shape)
+    return added_features.minimum(radii[..., None])  # rounding must not lead beyond r
 
 
 def random_supersets(
     key: Tensor, stratum: Tensor, index: Tensor, mask: Tensor, free: Tensor
 ) -> Tensor:
-    """Return draw number `index` (R,) of a stratum, one per row: `mask` (R, n) with `stratum` (R,) more features.
+    """Return explanations with random features added, (R, n) boolean.
 
-    Each of the `free` features (R, n) gets a random word; those with the smallest words are added.
+    Row i is `mask`[i] (n,) with `stratum`[i] more of the features that are `free`[i] (n,), every set of them equally likely.
+    It depends on the random `key`[i] of the sample and on `index`[i], the number of the draw. Each free feature gets a
+    random number, and those with the smallest ones are added.
 
     >>> mask, free = torch.tensor([[True, False, False]]), torch.tensor([[False, True, True]])
     >>> random_supersets(rand.keys(0, ["a"], "x"), torch.tensor([2]), torch.tensor([0]), mask, free).tolist()
     [[True, True, True]]
     """
-    words = rand.bits(rand.fold(rand.fold(key, stratum), index), mask.shape[1])
-    words = torch.where(free, words, torch.iinfo(torch.int64).max)
-    largest_added = words.sort(1).values.gather(1, (stratum - 1).clamp(min=0)[:, None])
-    is_added = free & (words <= largest_added) & (stratum > 0)[:, None]
+    random_numbers = rand.bits(rand.fold(rand.fold(key, stratum), index), mask.shape[1])
+    random_numbers = torch.where(free, random_numbers, torch.iinfo(torch.int64).max)
+    ascending = random_numbers.sort(1).values
+    position_of_last = (stratum - 1).clamp(min=0)[:, None]
+    largest_added = ascending.gather(1, position_of_last)
+    is_added = free & (random_numbers <= largest_added) & (stratum > 0)[:, None]
     return mask | is_added
 
 
 def all_supersets(mask: Tensor, free: Tensor, strata: Iterable[int]) -> tuple[Tensor, Tensor]:
-    """Return every superset of the given strata, (S, n) boolean, and its stratum (S,), in the order of the strata.
+    """Return every set that adds k features to an explanation, for each k of `strata`: sets (S, n) boolean and k (S,).
 
-    `mask` (n,) is the explanation, which is the stratum 0; `free` (n,) says which features can be added.
+    `mask` (n,) is the explanation, and `free` (n,) says which features can be added.
 
     >>> all_supersets(torch.tensor([True, False, False]), torch.tensor([False, True, True]), [1, 2])[1].tolist()
     [1, 1, 2]

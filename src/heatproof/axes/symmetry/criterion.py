@@ -54,7 +54,7 @@ def compare(name: str, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _agreement(a: Tensor, b: Tensor) -> Tensor:
-    """Return the share of equal entries (B,), NaN where one is not finite."""
+    """Return the share of entries of two (B, …) tensors that are equal, (B,); NaN where an entry is not finite."""
     share = (a == b).double().flatten(1).mean(1)
     is_finite = torch.isfinite(a).flatten(1).all(1) & torch.isfinite(b).flatten(1).all(1)
     return torch.where(is_finite, share, torch.nan)
@@ -70,21 +70,27 @@ SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 FLAWS = ("", "not finite", "zero", "constant")
+"""Why an explanation cannot be compared with another, by the number that `flaws` returns; 0 is no flaw."""
 NO_FLAW, NOT_FINITE, ZERO, CONSTANT = range(4)
 
 
 def flaws(name: str, maps: Tensor) -> Tensor:
-    """Return 0 where a map can be compared, else the number of its flaw in `FLAWS`; (B,) on the CPU.
+    """Return why each explanation cannot be compared with another by the similarity `name`, (B,) integers on the CPU.
 
-    A map of one number is constant: its cosine could only be 1 or −1. Categories are compared one by one and may all be
-    equal.
+    The numbers are NO_FLAW (0), NOT_FINITE, ZERO and CONSTANT; where several apply, the first of these is returned.
+    `maps` (B, …) are the explanations. Correlations and the like are undefined for maps that are zero or constant, and a
+    map of a single number is constant: its cosine could only be 1 or −1. "agreement", the share of equal entries, is
+    defined for them, too, so there only entries that are not finite are a flaw.
     """
-    flat = maps.flatten(1)
+    values = maps.flatten(1)
     flaw = torch.full((len(maps),), NO_FLAW, device=maps.device)
+    # The more serious flaw comes later and replaces the others.
     if name != "agreement":
+        is_zero = ~values.any(1)
         flaw = flaw.masked_fill(similarity.undefined(maps), CONSTANT)
-        flaw = flaw.masked_fill(~flat.any(1), ZERO)
-    return flaw.masked_fill(~torch.isfinite(flat).all(1), NOT_FINITE).cpu()
+        flaw = flaw.masked_fill(is_zero, ZERO)
+    is_finite = torch.isfinite(values).all(1)
+    return flaw.masked_fill(~is_finite, NOT_FINITE).cpu()
 
 
 def flaw_text(flaw: int, what: str = "the explanation") -> str:
@@ -97,10 +103,10 @@ def flaw_text(flaw: int, what: str = "the explanation") -> str:
 
 
 def reasons(clean: Tensor, others: Tensor, what: str, missing: Tensor) -> tuple[str, ...]:
-    """Return why each sample has no score, empty where it has one.
+    """Return why each sample has no similarity score, in words, "" where it has one.
 
-    `clean` (B,) are the flaws of the explanations themselves, `others` (B, n) those of what they are compared with,
-    which `what` names; `missing` (B,) says which samples have no score.
+    `clean` (B,) are the flaws (see `flaws`) of the samples' own explanations, `others` (B, n) those of the n maps that each
+    is compared with, which `what` names, such as "the second draw". `missing` (B,) marks samples without a score.
 
     >>> reasons(torch.tensor([0]), torch.tensor([[0, 1]]), "the second draw", torch.tensor([True]))
     ('the second draw is not finite',)

@@ -239,9 +239,14 @@ class Symmetry(Evaluation):
         return self
 
     def __call__(self, subject: Subject) -> Iterator[Scores | GalleryImage]:
-        """Yield columns of scores, explainer by explainer; what does not depend on the explainer is computed once."""
+        """Yield scores of how well explanations, the model and its layers keep a symmetry, explainer by explainer.
+
+        `subject` holds the samples, the model and the explainers. The scores of the model and its layers are computed once
+        and repeated for every explainer.
+        """
         orbit = orbit_of(self.group, subject.batch, self.elements, subject.seed)
-        # The order of a group of permutations depends on the padding, on which the name of a condition must not depend.
+        # The level of the condition is the number of elements. For permutations that depends on the padding of a sample,
+        # but conditions must be the same for all samples, so it is taken from a made-up sample without padding.
         order = self.group.order(probe(subject.batch.x.shape[1:]))
         elements = float(min(self.elements, order))
         condition = (str(self.group.name), elements)
@@ -264,7 +269,11 @@ class Symmetry(Evaluation):
     def _explanation_rows(
         self, subject: Subject, explainer: str, orbit: Orbit, condition: Condition
     ) -> Iterator[Scores | GalleryImage]:
-        """Yield the score of an explainer, the checks on it, and its worst cases as pictures."""
+        """Yield the symmetry score of an explainer's explanations, the checks on it, and its worst cases as pictures.
+
+        `orbit` has the samples and the group elements that move them, and `condition` names the group. Checks are the
+        convergence with the number of elements, interpolation, random draws, sensitivity and symmetrised explanations.
+        """
         criterion = self._criterion(subject.explainers[explainer])
         clean = subject.maps(explainer)
         shown = _shown_samples(subject, clean) if criterion.moves else []
@@ -279,10 +288,10 @@ class Symmetry(Evaluation):
         )
         yield _score_row(explainer, criterion.measure, condition, score)
         for n in self._convergence_steps():
-            used = torch.where(orbit.used, orbit.weighted(score.each), torch.nan)
-            first = used[:, :n].nanmean(1)
+            by_element = torch.where(orbit.used, orbit.weighted(score.each), torch.nan)
+            mean_of_first_n = by_element[:, :n].nanmean(1)
             where = ("convergence", float(n))
-            yield Scores.column(explainer, "convergence", where, first, score.reason)
+            yield Scores.column(explainer, "convergence", where, mean_of_first_n, score.reason)
         if score.there_and_back is not None:
             where = ("there_and_back", condition[1])
             yield Scores.column(
@@ -309,7 +318,10 @@ class Symmetry(Evaluation):
     def _sensitivity_row(
         self, subject: Subject, explainer: str, clean: Tensor, radius: float
     ) -> Scores:
-        """Return the largest relative change of the explanation in a ball; undefined for inputs that are no numbers."""
+        """Return the max-sensitivity of an explainer: the largest relative change of a map when noise is added to the input.
+
+        The noise is uniform on ±radius. There is no score for token ids, to which nothing can be added.
+        """
         where, batch = (SENSITIVITY, radius), subject.batch
         if not batch.x.is_floating_point():
             no_score = torch.full((len(batch),), torch.nan)
@@ -331,7 +343,7 @@ class Symmetry(Evaluation):
         )
 
     def _symmetrised_row(self, subject: Subject, explainer: str, orbit: Orbit, n: int) -> Scores:
-        """Return the score of the explainer averaged over n elements."""
+        """Return the symmetry score of the explanation averaged over n elements of the group, which repairs it."""
         averaged = symmetrise(subject.explainers[explainer], self.group, n)
         runner = BatchRunner(subject.model, subject.model.rows)
 
@@ -374,7 +386,11 @@ def _activate(subject: Subject, layer: str) -> Callable[[Batch], Tensor]:
 def _layer_rows(
     explainer: str, where: Condition, errors: tuple[Tensor, Tensor | None], reason: Sequence[str]
 ) -> Iterator[Scores]:
-    """Yield the largest relative errors of a layer over the elements, of invariance and of equivariance (B, n)."""
+    """Yield how far a layer is from being invariant and from being equivariant, as columns of scores.
+
+    `errors` are both relative errors (B, n) of B samples moved by n elements, of which the largest count; the second is
+    None if the group cannot move the layer's output. `reason` says why a sample has no score.
+    """
     invariance, equivariance = errors
     zero = "the layer's output is zero or not finite"
     value = invariance.amax(1)
@@ -390,7 +406,10 @@ def _layer_rows(
 
 
 def _noise_floor_row(explainer: str, criterion: Criterion, second: Tensor, clean: Tensor) -> Scores:
-    """Return the score of two draws on the same input."""
+    """Return how similar two explanations of the same input are, with different random draws: the noise floor of a score.
+
+    `clean` (B, …) and `second` (B, …) are the explanations.
+    """
     similarity = criterion.similarity
     value = compare(similarity, second, clean)
     reason = reasons(
@@ -439,7 +458,11 @@ def _gallery(
     score: Estimate,
     shown: Sequence[int],
 ) -> Iterator[GalleryImage]:
-    """Yield every shown input with its map, and moved by the element whose score is lowest."""
+    """Yield pictures of the worst cases: each of the `shown` samples with its map, as it is and moved.
+
+    It is moved by the group element whose score is lowest. `clean` are the maps of the unmoved samples, `where` is the
+    condition of the group.
+    """
     rows = torch.tensor(shown)
     # An undefined score counts as the lowest.
     worst = score.each[rows].nan_to_num(nan=-torch.inf).argmin(1)

@@ -117,7 +117,10 @@ def _score(row: Any) -> str:
 
 
 def _broken_symmetry(summary: SymmetrySummary, low: pd.DataFrame) -> Iterator[Finding]:
-    """Guidelines 1 to 4: methods that break a symmetry which the model has; one finding for each remedy."""
+    """Yield a finding for the methods in `low` that break a symmetry of the model, one for each remedy.
+
+    They follow guidelines 1 to 4 of Crabbé and van der Schaar (2023).
+    """
     group = summary.study_group
     remedy_of = remedies(summary)
     advice = [remedy_of[name].advice for name in low["explainer"]]
@@ -147,7 +150,7 @@ def _broken_symmetry(summary: SymmetrySummary, low: pd.DataFrame) -> Iterator[Fi
 def _symmetrised_change(
     result: AxisResult, explainers: Iterable[str], group: Any
 ) -> dict[str, Any]:
-    """Return the symmetrised form of explainers as a study file has it, of those that it can name."""
+    """Return the lines of a study file that replace explainers by symmetrised ones; empty if it cannot name any of them."""
     names = [result.registered_name(explainer) for explainer in explainers]
     symmetrised = [
         {"symmetrised": {"of": name, "group": group}} for name in names if name in EXPLAINERS
@@ -156,7 +159,11 @@ def _symmetrised_change(
 
 
 def _model_not_invariant(summary: SymmetrySummary, low: pd.DataFrame) -> Finding:
-    """Guideline 5, and the caveat of guideline 4."""
+    """Return the finding that the model itself does not keep the symmetry, so low scores alone are no fault of a method.
+
+    `low` are the methods with a low score. It follows guideline 5 of Crabbé and van der Schaar (2023), and the caveat of
+    guideline 4.
+    """
     model, agreement = summary.model_invariance, summary.model_agreement
     words = {
         "group": summary.group_title,
@@ -188,7 +195,10 @@ def _not_above_chance(summary: SymmetrySummary) -> Iterator[Finding]:
 
 
 def _noisy_draws(summary: SymmetrySummary) -> Iterator[Finding]:
-    """Yield the methods whose score is clearly above the noise floor, the agreement of two draws on one input."""
+    """Yield a finding for methods whose random draws change the explanation more than moving the input does.
+
+    Their symmetry score is significantly above the noise floor, which is the similarity of two draws on one input.
+    """
     noisy = []
     for method in records(summary.methods[summary.methods["noise_floor"].notna()]):
         samples = summary.samples[summary.samples["explainer"] == method.explainer]
@@ -204,7 +214,7 @@ def _noisy_draws(summary: SymmetrySummary) -> Iterator[Finding]:
 
 
 def _few_elements(summary: SymmetrySummary) -> Iterator[Finding]:
-    """Yield that the scores of single samples are rough, if they are."""
+    """Yield a finding if so few group elements were tried that the scores of single samples are uncertain."""
     error = float(summary.methods["monte_carlo_error"].dropna().median())
     if summary.is_exhaustive or not error > TOO_ROUGH:
         return

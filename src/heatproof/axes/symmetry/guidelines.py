@@ -90,7 +90,11 @@ def remedies(summary: SymmetrySummary) -> dict[str, Remedy]:
 
 
 def _remedy(summary: SymmetrySummary, method: Any, symmetrised: str) -> Remedy:
-    """Return the remedy of one row of `SymmetrySummary.methods`."""
+    """Return what to do about one method's symmetry score: keep the method, weigh it against the model, or repair it.
+
+    `method` is a row of `SymmetrySummary.methods`, with its score and its noise floor (how well two random draws on one input
+    agree). `symmetrised` says in words what averaging over the group gives.
+    """
     is_close = method.score >= CLOSE_TO_ONE
     draw_more = DRAW_MORE.format(floor=number(method.noise_floor, 3))
     if is_close and method.noise_floor < CLOSE_TO_ONE:
@@ -107,7 +111,11 @@ def _remedy(summary: SymmetrySummary, method: Any, symmetrised: str) -> Remedy:
 
 
 def _repair(summary: SymmetrySummary, method: Any) -> str:
-    """Return what may bring the score of a method to 1, by its kind and by what is known of its layer."""
+    """Return advice in words on how to make a method keep the symmetry, after the guidelines of the paper.
+
+    It depends on whether the method explains by features, examples or concepts, and on whether the layer that it is
+    computed on is invariant.
+    """
     layers = invariant_layers(summary.result)
     such_as = f", such as {listing(layers)}" if layers else ""
     remedy = GUIDELINES[method.kind].remedy.format(layers=such_as)
@@ -135,10 +143,16 @@ def _by_layer(settings: Mapping[str, Any], remedy: str, layers: pd.DataFrame) ->
 
 
 def _symmetrised(points: pd.DataFrame) -> str:
-    """Return the fewest elements that bring one method close to 1, else the most that were tried; empty if none were."""
+    """Return in words what symmetrising a method gives: a number of group elements and the score with so many.
+
+    `points` has the score by number of elements x, in ascending order. It is the fewest elements with a score close to 1,
+    else the most that were tried; empty if none were.
+    """
     if points.empty:
         return ""
     is_enough = points["score"] >= CLOSE_TO_ONE
-    chosen = points[is_enough].iloc[0] if is_enough.any() else points.iloc[-1]
-    digits = 3 if is_enough.any() else 2
-    return f"{chosen['x']:g} elements: {number(chosen['score'], digits)}"
+    if is_enough.any():
+        point, digits = points[is_enough].iloc[0], 3
+    else:
+        point, digits = points.iloc[-1], 2
+    return f"{point['x']:g} elements: {number(point['score'], digits)}"

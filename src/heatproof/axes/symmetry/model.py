@@ -41,18 +41,23 @@ def model_scores(
     others: Batch | None = None,
     task: Task | None = None,
 ) -> ModelInvariance:
-    """Return the scores of a model whose logits `predict` returns; see `model_invariance`.
+    """Return how similar a model's outputs stay when its inputs are moved by the elements of a group.
 
-    `target` (B,) are the classes that are explained, by default the predicted ones. `others` are unrelated samples, by
-    default those of the batch: they give the unit of the change, and the chance level of the rest. `task` is that
-    of the model.
+    `orbit` has the samples and the group, and `predict` returns the logits (B, K) of a batch. `target` (B,) are the classes
+    that are explained, by default the predicted ones. `others` are unrelated samples, by default those of the batch:
+    they give the unit in which changes are measured, and the chance level of the similarities. `task` is the model's,
+    by default classification; see `model_invariance`.
     """
     clean = predict(orbit.batch)
-    other_outputs = clean if others is None else predict(others)
-    other_ids = (orbit.batch if others is None else others).ids
+    if others is None:
+        other_outputs, other_ids = clean, orbit.batch.ids
+    else:
+        other_outputs, other_ids = predict(others), others.ids
     if target is None:
-        has_classes = task is None or task.exclusive
-        target = clean.argmax(1) if task is None or has_classes else task.target(clean)
+        if task is None or task.exclusive:
+            target = clean.argmax(1)
+        else:
+            target = task.target(clean)
     comparison = _OutputComparison(
         orbit, clean, target.to(clean.device), other_outputs, other_ids, task
     )
@@ -92,55 +97,75 @@ class _OutputComparison:
         return self.task is None or self.task.exclusive
 
     def add(self, piece: Piece, moved: Tensor) -> None:
-        """Compare the outputs (R, K) of some moved samples with those of the same samples unmoved."""
+        """Compare a model's outputs (R, K) on some moved samples with those on the same samples unmoved.
+
+        Row i of `piece` is the sample numbered `piece.sample[i]`, moved by the group element numbered `piece.element[i]`;
+        its scores are entered there into tables (samples, elements).
+        """
         rows = (piece.sample, piece.element)
         before, target = self.clean[piece.sample], self.target[piece.sample]
-        gap = (moved - before).double().gather(1, target)[:, 0].abs()
-        self.change[rows] = gap / self.unit[piece.sample]
+        # The change of the explained output, in units of its difference between unrelated samples.
+        change = (moved - before).double().gather(1, target)[:, 0].abs()
+        self.change[rows] = change / self.unit[piece.sample]
         if self.task is not None and not self.has_classes:
             same = self.task.same(before, moved, target[:, 0]).double()
-            self.agreement[rows] = torch.where(gap.isfinite(), same, torch.nan)
+            self.agreement[rows] = torch.where(change.isfinite(), same, torch.nan)
             return
         probabilities = moved.double().softmax(1)
         similarity = cosine(probabilities, before.double().softmax(1))
-        top = moved.argmax(1)
-        same = (top == before.argmax(1)).double()
+        top_class = moved.argmax(1)
+        same_class = (top_class == before.argmax(1)).double()
         self.cosine[rows] = similarity
-        self.agreement[rows] = torch.where(similarity.isfinite(), same, torch.nan)
-        self._add_chance(piece, probabilities, top)
+        self.agreement[rows] = torch.where(similarity.isfinite(), same_class, torch.nan)
+        self._add_chance(piece, probabilities, top_class)
 
     def _add_chance(self, piece: Piece, probabilities: Tensor, top: Tensor) -> None:
-        """Compare probabilities (R, K) and top classes (R,) of moved samples with those of every unrelated sample."""
+        """Enter the chance level of some moved samples: how similar their outputs are to those of unrelated samples.
+
+        `probabilities` (R, K) and the classes `top` (R,) are predicted on the moved samples. The level is the mean over
+        all unrelated samples, of the cosine of probabilities and of whether the class is the same.
+        """
         rows = (piece.sample, piece.element)
         other_probabilities = self.other_outputs.double().softmax(1)
-        cosines = normalize(probabilities) @ normalize(other_probabilities).T
-        agrees = (top[:, None] == self.other_outputs.argmax(1)).double()
-        # A reference may be the sample itself, which is no chance.
+        cosines = normalize(probabilities) @ normalize(other_probabilities).T  # (R, others)
+        same_class = (top[:, None] == self.other_outputs.argmax(1)).double()
+        # The other samples may include the sample itself, which is not unrelated.
         is_itself = ~self.is_other[piece.sample]
         self.cosine_chance[rows] = cosines.masked_fill(is_itself, torch.nan).nanmean(1)
-        self.agreement_chance[rows] = agrees.masked_fill(is_itself, torch.nan).nanmean(1)
+        self.agreement_chance[rows] = same_class.masked_fill(is_itself, torch.nan).nanmean(1)
 
     def result(self, delta: float) -> ModelInvariance:
-        """Return the means over the elements, with bounds that miss with probability at most `delta`."""
+        """Return how well a model keeps a symmetry: the mean similarity of its outputs on moved and unmoved inputs.
+
+        The tables (samples, elements) of this object hold, for every sample and element of the group, the cosine of the
+        probabilities, whether the predicted class agrees, the change of the explained output, and chance levels. The
+        means are over the elements. If only some elements were drawn, bounds miss with probability at most `delta`.
+        """
         orbit = self.orbit
-        is_undefined = (self.agreement.isnan() & orbit.used).any(1).tolist()
-        not_finite = ["the prediction is not finite" if missing else "" for missing in is_undefined]
-        reason = orbit.reasons(not_finite)
+        is_undefined = (self.agreement.isnan() & orbit.used).any(1)
+        why_undefined = []
+        for undefined in is_undefined.tolist():
+            why_undefined.append("the prediction is not finite" if undefined else "")
+        reason = orbit.reasons(why_undefined)
         agreement = estimated(orbit, self.agreement, reason, 0.0, delta)
         change = estimated(orbit, self.change, reason, 0.0, delta, perfect=0.0)
         if not orbit.exact:
-            # The change has no upper end, and so no bound.
-            unbounded = torch.full_like(change.value, torch.nan)
-            change = replace(change, low=unbounded, high=unbounded)
+            # The bounds are for scores with a largest value, and a change has none.
+            no_bound = torch.full_like(change.value, torch.nan)
+            change = replace(change, low=no_bound, high=no_bound)
         if not self.has_classes:
             return ModelInvariance(None, agreement, change)
-        # At the identity every output agrees with itself, as explanations do.
+
+        # Samples for which all elements are used have the identity as their element 0. There the score of every model
+        # is 1, by definition, so chance is 1 as well.
         self.cosine_chance[orbit.exhaustive, 0] = 1.0
         self.agreement_chance[orbit.exhaustive, 0] = 1.0
-        of_probabilities = estimated(orbit, self.cosine, reason, 0.0, delta)
+        chance_of_cosine = Chance(orbit.mean(self.cosine_chance))
+        chance_of_agreement = Chance(orbit.mean(self.agreement_chance))
+        cosine_score = estimated(orbit, self.cosine, reason, 0.0, delta)
         return ModelInvariance(
-            replace(of_probabilities, chance=Chance(orbit.mean(self.cosine_chance))),
-            replace(agreement, chance=Chance(orbit.mean(self.agreement_chance))),
+            replace(cosine_score, chance=chance_of_cosine),
+            replace(agreement, chance=chance_of_agreement),
             change,
         )
 
@@ -148,7 +173,14 @@ class _OutputComparison:
 def _distance_of_unrelated(
     clean: Tensor, other_outputs: Tensor, target: Tensor, is_other: Tensor
 ) -> Tensor:
-    """Return how far the explained output (B,) of each sample is from that of other samples, NaN where it is not."""
-    distance = (other_outputs.T[target[:, 0]] - clean.gather(1, target)).double().abs()
+    """Return the mean distance of each sample's explained output from that of unrelated samples, (B,).
+
+    `clean` (B, K) and `other_outputs` (R, K) are a model's outputs on the samples and on the others, `target` (B, 1) the
+    explained output, and `is_other` (B, R) is False where the other sample is the sample itself. NaN where there is no
+    other sample or all have the same output, since the distance is used as a unit.
+    """
+    explained_output = clean.gather(1, target)  # (B, 1)
+    same_output_of_others = other_outputs.T[target[:, 0]]  # (B, R)
+    distance = (same_output_of_others - explained_output).double().abs()
     mean = distance.masked_fill(~is_other, torch.nan).nanmean(1)
     return torch.where(mean > 0, mean, torch.nan)

@@ -108,22 +108,28 @@ class Orbit:
         return self.exhaustive & (self.counts == 1)
 
     def start(self) -> Piece:
-        """Return the unmoved samples of which all elements are used: the identity comes first among them."""
+        """Return the samples moved by the identity, so unmoved, where all elements of the group are used.
+
+        The identity is element 0 of these samples. Others have random elements, which need not include it.
+        """
         sample = self.exhaustive.nonzero().flatten()
         identity = self.elements[0, sample.to(self.elements.device)]
         return Piece(sample, torch.zeros_like(sample), identity, self.batch[sample])
 
     def pieces(self, include_start: bool = False) -> Iterator[Piece]:
-        """Yield the moved samples, sample by sample, without those of `start` unless they are included."""
-        needed = self.used
+        """Yield every sample moved by each of its group elements, in pieces that fit into memory.
+
+        The identity, whose moved samples are the samples themselves (`start`), is left out unless it is to be included.
+        """
+        is_needed = self.used  # (samples, elements)
         if not include_start:
-            needed[self.exhaustive, 0] = False
-        if not needed.any():
+            is_needed[self.exhaustive, 0] = False
+        if not is_needed.any():
             return
-        values = sum(t[:1].numel() for t in (self.batch.x, *self.batch.aux.values()))
-        rows_at_once = max(1, VALUES_AT_ONCE // max(1, values))
+        values_per_sample = sum(t[:1].numel() for t in (self.batch.x, *self.batch.aux.values()))
+        rows_at_once = max(1, VALUES_AT_ONCE // max(1, values_per_sample))
         device = self.elements.device
-        for rows in torch.split(needed.nonzero(), rows_at_once):
+        for rows in torch.split(is_needed.nonzero(), rows_at_once):
             sample, element = rows.unbind(1)
             g = self.elements[element.to(device), sample.to(device)]
             moved = self.group.act(g, self.batch[sample])
@@ -138,12 +144,14 @@ class Orbit:
         return torch.full((len(self.batch), len(self)), torch.nan, dtype=torch.float64)
 
     def weighted(self, each: Tensor, perfect: float = 1.0) -> Tensor:
-        """Return a table (B, n) of scores whose plain mean is the mean over the group.
+        """Return scores (samples, elements) corrected so that their plain mean is the mean over the whole group.
 
-        Elements that were not drawn uniformly have weights w with the mean 1. The scores s become p − w (p − s), where p
-        is the score of a perfect explanation, so that a perfect explanation has exactly p whatever the weights are.
+        Elements that were not drawn uniformly need weights w (importance sampling), whose mean is 1. A score s becomes
+        p − w (p − s), where p is the `perfect` score, so that a perfect explanation has exactly p for any weights.
         """
-        return each if self.weights is None else perfect - self.weights * (perfect - each)
+        if self.weights is None:
+            return each
+        return perfect - self.weights * (perfect - each)
 
     def mean(self, each: Tensor, perfect: float = 1.0) -> Tensor:
         """Return the mean (B,) of a table over the elements of each sample; NaN if one is missing or nothing moves."""
@@ -152,11 +160,19 @@ class Orbit:
         return torch.where(self.is_trivial, torch.nan, total)
 
     def reasons(self, fallback: Sequence[str]) -> tuple[str, ...]:
-        """Return why samples have no score: the group does not fit or move them, or else the `fallback` of each."""
+        """Return why each sample has no score, in words, "" where it has one.
+
+        Either the group cannot move the sample, or it has only the identity, or else the sample's `fallback` applies.
+        """
         reasons = []
         samples = zip(self.unfit, self.is_trivial.tolist(), fallback, strict=True)
-        for unfit, is_trivial, reason in samples:
-            reasons.append(unfit or (NOTHING_MOVES if is_trivial else reason))
+        for cannot_move, is_trivial, fallback_of_sample in samples:
+            if cannot_move:
+                reasons.append(cannot_move)
+            elif is_trivial:
+                reasons.append(NOTHING_MOVES)
+            else:
+                reasons.append(fallback_of_sample)
         return tuple(reasons)
 
     @cached_property
@@ -172,7 +188,10 @@ class Orbit:
 
 
 def orbit_of(group: Any, batch: Batch, n: int, seed: int = 0) -> Orbit:
-    """Return the samples under all elements of the group if it has at most n, else under n draws for each sample.
+    """Return the orbit of samples: what a group of transformations makes of each of them.
+
+    It has all elements of the group if they are at most n, else n random elements for each sample. `group` is a group or
+    the name of one.
 
     >>> from heatproof.axes.symmetry.groups import cyclic
     >>> batch = Batch(("a", "b"), torch.rand(2, 1, 6))
@@ -194,10 +213,14 @@ def explanation_scores(
     references: Batch | None = None,
     shown: Sequence[int] = (),
 ) -> Estimate:
-    """Return the score of the explanations that `explain` gives, compared with the `clean` ones of the unmoved samples.
+    """Return how well explanations keep a symmetry: how similar they are on moved and on unmoved samples.
 
-    `references` are explanations (R, …) of other samples, as `x` beside their ids, for the chance level. `shown` are the
-    numbers of the samples whose worst explanation is kept.
+    `orbit` has the samples and the group that moves them. `explain` explains the moved samples, for the classes `target`
+    (B,), and `clean` (B, …) are the explanations of the unmoved ones. `criterion` says how two explanations are
+    compared, and whether they should move along (equivariance) or stay (invariance).
+
+    `references` are explanations (R, …) of other samples, as `x` of a batch with their ids, for the chance level. `shown`
+    are the numbers of samples whose worst explanation is returned for a picture.
     """
     comparison = _ExplanationComparison(orbit, clean, criterion, references, shown)
     for piece, maps in explained(orbit, explain, clean, target):
@@ -233,27 +256,37 @@ class _ExplanationComparison:
         self.worst: dict[int, tuple[float, Tensor]] = {}
 
     def add(self, piece: Piece, maps: Tensor) -> None:
-        """Compare the explanations (R, …) of some moved samples with those of the same samples unmoved."""
-        group, rows = self.orbit.group, (piece.sample, piece.element)
+        """Compare the explanations `maps` (R, …) of some moved samples with those of the same samples unmoved.
+
+        Row i is the sample numbered `piece.sample[i]`, moved by the group element numbered `piece.element[i]`; its scores
+        are entered there into tables (samples, elements).
+        """
+        group, criterion = self.orbit.group, self.criterion
+        rows = (piece.sample, piece.element)
         before = self.clean[piece.sample.to(self.clean.device)]
-        self.each[rows] = _similarity(group, self.criterion, piece, maps, before)
-        self.flaw[rows] = flaws(self.criterion.similarity, maps)
-        if self.criterion.moves:
+        self.each[rows] = _similarity(group, criterion, piece, maps, before)
+        self.flaw[rows] = flaws(criterion.similarity, maps)
+        if criterion.moves:
+            # An explanation that no element moves, though it moves a map without any symmetry, has no score.
             _mark_moved(self.is_moved, group, piece, before)
             _mark_moved(self.could_be_moved, group, piece, self.any_map.expand_as(before))
         if self.there_and_back is not None:
-            self.there_and_back[rows] = _moved_there_and_back(group, self.criterion, piece, before)
+            self.there_and_back[rows] = _moved_there_and_back(group, criterion, piece, before)
         if self.references is not None:
-            self.references.add(self.criterion, piece, maps)
+            self.references.add(criterion, piece, maps)
         _keep_worst(self.worst, self.shown, piece.sample, self.each[rows], maps)
 
     def result(self) -> Estimate:
-        """Return the mean over the elements with all that was measured beside it."""
+        """Return each sample's mean similarity over the group elements, with its bounds, chance level and noise.
+
+        It is called when the explanations of all moved samples have been compared.
+        """
         orbit, criterion = self.orbit, self.criterion
-        score = estimated(
-            orbit, self.each, orbit.reasons(self._reasons()), criterion.lowest, criterion.delta
-        )
-        chance = None if self.references is None else self.references.chance(score.value)
+        reason = orbit.reasons(self._reasons())
+        score = estimated(orbit, self.each, reason, criterion.lowest, criterion.delta)
+        chance = None
+        if self.references is not None:
+            chance = self.references.chance(score.value)
         there_and_back = None
         if self.there_and_back is not None:
             there_and_back = orbit.mean(self.there_and_back)
@@ -261,25 +294,40 @@ class _ExplanationComparison:
         return replace(score, chance=chance, there_and_back=there_and_back, worst=worst)
 
     def _reasons(self) -> list[str]:
-        """Return why an explanation has no score, empty where it has one."""
+        """Return why each sample has no similarity of explanations, in words, "" where it has one.
+
+        Either an explanation cannot be compared, such as a constant one, or no element of the group moves it.
+        """
         is_undefined = (self.each.isnan() & self.orbit.used).any(1)
-        of_clean = flaws(self.criterion.similarity, self.clean)
-        of_maps = reasons(of_clean, self.flaw, "the explanation of a moved input", is_undefined)
-        is_unmoved = (self.could_be_moved & ~self.is_moved).tolist()
-        return [
-            text or (UNMOVED if unmoved else "")
-            for text, unmoved in zip(of_maps, is_unmoved, strict=True)
-        ]
+        flaws_of_clean = flaws(self.criterion.similarity, self.clean)
+        of_flaws = reasons(
+            flaws_of_clean, self.flaw, "the explanation of a moved input", is_undefined
+        )
+        is_unmoved = self.could_be_moved & ~self.is_moved
+        texts = []
+        for of_flaw, unmoved in zip(of_flaws, is_unmoved.tolist(), strict=True):
+            of_group = UNMOVED if unmoved else ""
+            texts.append(of_flaw or of_group)
+        return texts
 
 
 def _similarity(
     group: Group, criterion: Criterion, piece: Piece, moved: Tensor, clean: Tensor
 ) -> Tensor:
-    """Return how similar explanations of moved inputs are to the clean ones, moved along for equivariance, (R,)."""
+    """Return how similar explanations of moved inputs are to what they should be, (R,).
+
+    `moved` (R, …) are the explanations of the moved inputs, `clean` (R, …) those of the same inputs unmoved. They should
+    be equal (invariance), or, where the criterion `moves`, equal to the clean ones moved alike (equivariance). Then only
+    what is in view after the move is compared.
+    """
     if not criterion.moves:
         return compare(criterion.similarity, moved, clean)
-    expected = viewed(group, piece.g, group.move(piece.g, clean))
-    return compare(criterion.similarity, viewed(group, piece.g, moved), expected)
+    expected = group.move(piece.g, clean)
+    return compare(
+        criterion.similarity,
+        viewed(group, piece.g, moved),
+        viewed(group, piece.g, expected),
+    )
 
 
 def _mark_moved(is_moved: Tensor, group: Group, piece: Piece, maps: Tensor) -> None:
@@ -291,9 +339,14 @@ def _mark_moved(is_moved: Tensor, group: Group, piece: Piece, maps: Tensor) -> N
 def _moved_there_and_back(
     group: Group, criterion: Criterion, piece: Piece, clean: Tensor
 ) -> Tensor:
-    """Return how similar maps are to themselves after moving there and back, (R,): what interpolation alone costs."""
+    """Return how similar maps are to themselves after a move by a group element and its inverse, (R,).
+
+    Below 1 only because moving interpolates, so it says how much of a lower score is due to that. `clean` (R, …) are the
+    explanations of unmoved inputs.
+    """
     back = group.inverse(piece.g)
-    returned = group.move(back, group.move(piece.g, clean))
+    there = group.move(piece.g, clean)
+    returned = group.move(back, there)
     return compare(criterion.similarity, viewed(group, back, returned), viewed(group, back, clean))
 
 
@@ -310,28 +363,44 @@ class _ReferenceScores:
         self.above = torch.zeros(len(orbit.batch), len(references), dtype=torch.float64)
 
     def add(self, criterion: Criterion, piece: Piece, maps: Tensor) -> None:
-        """Compare the explanations of a piece with those of every reference but the sample itself."""
+        """Compare explanations of moved samples with those of unrelated samples, for the chance level of a symmetry score.
+
+        `maps` (M, …) explain the rows of `piece`: row i is the sample numbered `piece.sample[i]`, moved by the group element
+        numbered `piece.element[i]`. The chance level is the mean similarity to the explanations of R reference samples.
+        It is entered into a table (samples, elements). How much each reference lies above that mean is added to a table
+        (samples, R), averaged over the elements: it says how much the choice of references matters.
+        """
         per_reference = []
         for reference in self.references.x.to(maps.device):
             expanded = reference.expand_as(maps)
             per_reference.append(_similarity(self.orbit.group, criterion, piece, maps, expanded))
-        scores = torch.stack(per_reference, 1)
+        scores = torch.stack(per_reference, 1)  # (M, R)
+
+        # A sample that is also a reference is not compared with itself.
         is_itself = itself(piece.batch.ids, self.references.ids).T
         scores = scores.masked_fill(is_itself, torch.nan)
-        mean = scores.nanmean(1)
-        self.each[piece.sample, piece.element] = mean
-        above = (scores - mean[:, None]).nan_to_num() / self.orbit.counts[piece.sample, None]
-        if self.orbit.weights is not None:
-            above *= self.orbit.weights[piece.sample, piece.element, None]
-        self.above.index_add_(0, piece.sample, above)
+        mean_score = scores.nanmean(1)
+        self.each[piece.sample, piece.element] = mean_score
+
+        # Each element has the weight 1 / (number of elements) in the mean over those of its sample.
+        above_mean = (scores - mean_score[:, None]).nan_to_num()
+        above_mean /= self.orbit.counts[piece.sample, None]
+        if self.orbit.weights is not None:  # elements were not drawn uniformly
+            above_mean *= self.orbit.weights[piece.sample, piece.element, None]
+        # Add each row to that of its sample; several rows may be moves of the same sample.
+        self.above.index_add_(0, piece.sample, above_mean)
 
     def chance(self, value: Tensor) -> Chance:
-        """Return the chance level, with the part of each reference in it over the samples that have a `value`."""
-        each = self.each.clone()
-        # At the identity every explanation agrees with itself, whatever it is worth.
-        each[self.orbit.exhaustive, 0] = 1.0
-        is_missing = (each.isnan() & self.orbit.used).any(1)
-        level = torch.where(is_missing, torch.nan, self.orbit.mean(each))
+        """Return the chance level of each sample: the mean similarity to the explanations of unrelated reference samples.
+
+        It comes with what each reference adds to it, summed over the samples whose score `value` (B,) is finite.
+        """
+        per_element = self.each.clone()
+        # At the identity (element 0, where all elements are used) every explanation scores 1 against itself, even an
+        # uninformative one, so chance is 1 there.
+        per_element[self.orbit.exhaustive, 0] = 1.0
+        is_missing = (per_element.isnan() & self.orbit.used).any(1)
+        level = torch.where(is_missing, torch.nan, self.orbit.mean(per_element))
         is_scored = (level + value).isfinite()
         is_other = ~itself(self.orbit.batch.ids, self.references.ids)
         return Chance(level, self.above[is_scored].sum(0), is_other[:, is_scored].sum(1))
@@ -344,21 +413,29 @@ def _keep_worst(
     score: Tensor,
     maps: Tensor,
 ) -> None:
-    """Keep the explanations of `shown` samples whose score is the lowest so far; an undefined score counts as lowest."""
+    """Update `worst`, the lowest score and its explanation by number of sample, for the samples whose pictures are `shown`.
+
+    Row i of `maps` (R, …) is an explanation of the sample numbered `sample[i]` with the score `score[i]`. An undefined score
+    counts as the lowest.
+    """
     if not shown:
         return
     scores = score.nan_to_num(nan=-torch.inf).tolist()
-    for row, i in enumerate(sample.tolist()):
-        if i not in shown:
+    for row, sample_number in enumerate(sample.tolist()):
+        if sample_number not in shown:
             continue
-        if i not in worst or scores[row] < worst[i][0]:
-            worst[i] = (scores[row], maps[row].clone())
+        if sample_number not in worst or scores[row] < worst[sample_number][0]:
+            worst[sample_number] = (scores[row], maps[row].clone())
 
 
 def explained(
     orbit: Orbit, explain: Explain, clean: Tensor, target: Tensor
 ) -> Iterator[tuple[Piece, Tensor]]:
-    """Yield the explanations of all rows of an orbit; those of unmoved samples exist already."""
+    """Yield pieces of an orbit, samples moved by group elements, each with the explanations of its rows.
+
+    `clean` (B, …) are the explanations of the unmoved samples, which need not be explained again. `target` (B,) are the
+    classes to explain.
+    """
     if orbit.exhaustive.any():
         yield orbit.start(), clean[orbit.exhaustive.to(clean.device)]
     for piece in orbit.pieces():
@@ -366,13 +443,17 @@ def explained(
 
 
 def layer_errors(orbit: Orbit, activate: Callable[[Batch], Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Return the relative errors (B, n) of invariance and of equivariance; None where the group cannot move the output.
+    """Return how far a layer's output is from being invariant, and from being equivariant: relative errors (B, n) each.
 
-    `activate` returns the output of a layer for some samples.
+    `orbit` has B samples, each moved by n elements of a group, and `activate` returns the output of the layer for a batch.
+    The errors are ‖φ(g·x) − φ(x)‖ / ‖φ(x)‖ and ‖φ(g·x) − g·φ(x)‖ / ‖g·φ(x)‖. The second is None if the group cannot
+    move the output, for instance because it has no positions.
     """
     clean = activate(orbit.batch)
     invariance = orbit.empty_table()
-    equivariance = orbit.empty_table() if _can_move(orbit, clean) else None
+    equivariance = None
+    if _can_move(orbit, clean):
+        equivariance = orbit.empty_table()
     for piece in orbit.pieces(include_start=True):
         rows = (piece.sample, piece.element)
         after, before = activate(piece.batch), clean[piece.sample.to(clean.device)]
@@ -396,10 +477,17 @@ def sensitivities(
     seed: int,
     relative: bool = True,
 ) -> Tensor:
-    """Return the change of the explanation at each of n draws in the ball, (B, n) float64; see `max_sensitivity`."""
+    """Return how much each explanation changes when random noise is added to the input, for n draws, (B, n) float64.
+
+    The change is ‖Φ(x + noise) − Φ(x)‖, and divided by ‖Φ(x)‖ if `relative`, with noise uniform on ±radius. Its maximum
+    over the draws is Max-Sensitivity (Yeh et al. 2019, On the (in)fidelity and sensitivity of explanations); see
+    `max_sensitivity`. `clean` (B, …) are the explanations Φ(x) for the classes `target` (B,). NaN where an explanation is
+    zero or constant.
+    """
     key = rand.keys(seed, batch.ids, "max sensitivity")
     changes = torch.full((len(batch), n), torch.nan, dtype=torch.float64)
     rows_at_once = max(1, VALUES_AT_ONCE // max(1, batch.x[0].numel()))
+    # All draws of all samples are numbered one after another and explained in chunks that fit into memory.
     for rows in torch.split(torch.arange(len(batch) * n), rows_at_once):
         sample, draw = rows // n, rows % n
         samples = batch[sample]
@@ -418,13 +506,17 @@ def sensitivities(
 
 
 def _ball_noise(batch: Batch, key: Tensor, radius: float) -> Tensor:
-    """Return noise uniform on ±radius for each value of x, 0 on padding that `aux["mask"]` marks."""
+    """Return noise like x, uniform on ±radius for each value and 0 on padding, where `aux["mask"]` is 0.
+
+    `key` (B,) are the random keys of the samples.
+    """
     uniform = rand.uniform(key.to(batch.x.device), batch.x.shape[1:]).to(batch.x)
     noise = radius * (2 * uniform - 1)
     if "mask" not in batch.aux:
         return noise
     is_real = batch.aux["mask"].to(noise)
-    return noise * is_real.reshape(*is_real.shape, *[1] * (noise.ndim - is_real.ndim))
+    trailing_axes = [1] * (noise.ndim - is_real.ndim)
+    return noise * is_real.reshape(*is_real.shape, *trailing_axes)
 
 
 def estimated(
@@ -435,20 +527,22 @@ def estimated(
     delta: float,
     perfect: float = 1.0,
 ) -> Estimate:
-    """Return the mean of scores (B, n) over each sample's elements, with its bounds; no score is below `lowest`.
+    """Return the mean of scores (B, n) over the n group elements of each of B samples, with bounds for the whole group.
 
-    `perfect` is the score of an explanation, or a model, that the group does not matter to.
+    Where all elements were used, the bounds are the mean; where n were drawn, they miss the mean over the group with
+    probability at most `delta`. `reason` says in words why a sample has no score, "" where it has one. No score is below
+    `lowest`, and `perfect` is the score of an explanation, or a model, that keeps the symmetry.
     """
     has_score = torch.tensor([not text for text in reason])
     value = torch.where(has_score, orbit.mean(each, perfect), torch.nan)
     low, high = value.clone(), value.clone()
     if not orbit.exact:
-        sampled = ~orbit.exhaustive & ~value.isnan()
-        scores = orbit.weighted(each, perfect)[sampled]
+        is_drawn = ~orbit.exhaustive & ~value.isnan()
+        scores = orbit.weighted(each, perfect)[is_drawn]
         # A weighted score 1 − w (1 − s) may lie below the lowest score.
         lowest_weighted = 1 - largest_weight(orbit.group) * (1 - lowest)
-        low[sampled], high[sampled] = mean_interval(scores, lowest_weighted, 1.0, delta)
-        low[sampled] = low[sampled].clamp(min=lowest)
+        low[is_drawn], high[is_drawn] = mean_interval(scores, lowest_weighted, 1.0, delta)
+        low[is_drawn] = low[is_drawn].clamp(min=lowest)
     return Estimate(value, low, high, each, orbit.elements, orbit.exact, reason)
 
 
@@ -460,9 +554,12 @@ def _relative_error(output: Tensor, expected: Tensor) -> Tensor:
 
 
 def _can_move(orbit: Orbit, output: Tensor) -> bool:
-    """Whether the group acts on a layer's output as it does on the input: the same positions, any channels."""
+    """Return whether the group can move a layer's output (B, …) as it moves the input: same axes, any number of channels.
+
+    False as well if it would have a different number of elements there, such as shifts of a smaller feature map.
+    """
     x = orbit.batch.x
-    has_tokens = not x.is_floating_point()  # a layer has a vector for each token
+    has_tokens = not x.is_floating_point()  # a layer has a vector, one more axis, for each token
     if output.ndim != x.ndim + has_tokens:
         return False
     if getattr(orbit.group, "keeps_size", False) and output.shape[2:] != x.shape[2:]:

@@ -77,7 +77,7 @@ def _model_sentence(summary: SymmetrySummary) -> str:
 
 
 def _model_values(summary: SymmetrySummary) -> str:
-    """Return what was measured of the model, with intervals."""
+    """Return in words how well the model itself keeps the symmetry: its invariance, agreement and change, with intervals."""
     model, agreement = summary.model_invariance, summary.model_agreement
     change = summary.model_change
     has_probabilities = model is not agreement
@@ -174,7 +174,7 @@ def _score_caption(summary: SymmetrySummary, scores: pd.DataFrame) -> str:
 
 
 def _elements_tried(summary: SymmetrySummary) -> str:
-    """Say how many elements of the group were tried, and how uncertain that leaves the score of one sample."""
+    """Return a sentence on how many group elements were tried, and how uncertain the score of one sample is therefore."""
     if summary.is_exhaustive:
         return f"All {summary.elements} elements of the group were tried."
     error = float(summary.explainers["monte_carlo_error"].dropna().median())
@@ -187,7 +187,7 @@ def _elements_tried(summary: SymmetrySummary) -> str:
 
 
 def _guideline_table(summary: SymmetrySummary) -> Iterator[Table]:
-    """Yield the way of every method through the guidelines of the paper, a column per question."""
+    """Yield a table of what to do about each method's symmetry score, after the guidelines of the paper."""
     by_method = remedies(summary)
     if not by_method:
         return
@@ -253,7 +253,10 @@ def _against_model_invariance(summary: SymmetrySummary) -> Iterator[Scatter]:
 
 
 def _sample_points(summary: SymmetrySummary, x: str) -> pd.DataFrame:
-    """Return the scores of single samples against another measure, a panel per explainer, best explainer first."""
+    """Return the points of a scatter plot: the symmetry score of each sample (y) against another of its measures (x).
+
+    There is a panel per explainer, the best one first.
+    """
     samples = summary.samples.dropna(subset=["value", x])
     by_explainer = [
         samples[samples["explainer"] == explainer] for explainer in summary.explainers["explainer"]
@@ -327,7 +330,7 @@ def _by_elements(
 
 
 def _against_sensitivity(summary: SymmetrySummary) -> Iterator[Scatter]:
-    """Yield the scores against max-sensitivity, sample by sample, with Spearman's correlation for each method."""
+    """Yield a scatter plot of symmetry scores against max-sensitivity, a dot per sample, with Spearman's correlations."""
     points = _sample_points(summary, "max_sensitivity")
     if points.empty:
         return
@@ -383,7 +386,10 @@ def _score_table(summary: SymmetrySummary) -> Matrix:
 
 
 def _is_best(summary: SymmetrySummary, rows: pd.DataFrame) -> pd.Series:
-    """Return whether each explainer is among the best methods of its kind."""
+    """Return whether each explainer is among the best of its kind: not significantly below the best one, and no control.
+
+    `rows` has a row per explainer, with its calibrated score; kinds (`panel`) are scored by different measures.
+    """
     is_best = pd.Series(False, index=rows.index)
     for _, of_kind in rows.groupby("panel", sort=False):
         measure = str(of_kind["measure"].iloc[0])
@@ -468,7 +474,10 @@ def _worst_cases(result: AxisResult) -> Iterator[Gallery]:
 
 
 def across(results: Sequence[AxisResult]) -> Iterator[Component]:
-    """Yield the scores against the invariance of the model, for every evaluation of several models on one data set."""
+    """Yield charts that compare models: symmetry scores of explanations against the invariance of the model.
+
+    There is a chart for every data set and evaluation with several models.
+    """
     by_evaluation: dict[tuple[str, str], list[SymmetrySummary]] = {}
     for result in results:
         summary = summarise(result)
@@ -482,7 +491,10 @@ def across(results: Sequence[AxisResult]) -> Iterator[Component]:
 
 
 def _models_chart(key: str, dataset: str, summaries: Sequence[SymmetrySummary]) -> CurveChart:
-    """Return the mean scores of several models against their invariance, a plot per method."""
+    """Return a chart of the mean symmetry scores of explanations against the invariance of the model, a plot per method.
+
+    `summaries` has one per model, all on the same data set.
+    """
     in_order = sorted(summaries, key=lambda summary: summary.model_invariance.score)
     names = []
     frames = []

@@ -136,7 +136,12 @@ def _score(
     seed: int,
     criterion: Criterion,
 ) -> Estimate:
-    """Return the mean score over an orbit, with the noise floor of an explainer that draws random numbers."""
+    """Return how well an explainer keeps a symmetry: the mean score over the elements of a group, for each sample.
+
+    `orbit` has the samples and the group elements that move them, `target` (B,) the classes to explain, and `criterion`
+    says how explanations are compared. A stochastic explainer gets a noise floor as well: the score of two explanations
+    of the same input with different random draws.
+    """
     kind = wrap_explainer(explainer).kind
     if (kind == "feature") != criterion.moves:
         other = "equivariance" if kind == "feature" else "invariance"
@@ -154,7 +159,10 @@ def _score(
 
 
 def _checked(model: Model, batch: Batch, target: Tensor | None = None) -> Batch:
-    """Return the samples on the model's device; refuse what is no `Model`, and targets that are not one per sample."""
+    """Return the samples on the model's device; refuse a network that is not wrapped, and targets of another shape.
+
+    There must be one target, a class to explain, for each sample.
+    """
     if not isinstance(model, Model):
         raise UserError(
             f"a heatproof.Model is needed, got {type(model).__name__}; wrap the network: Model(net)"
@@ -168,7 +176,7 @@ def _checked(model: Model, batch: Batch, target: Tensor | None = None) -> Batch:
 
 
 def _explain(model: Model, explainer: Explainer, seed: int) -> Explain:
-    """Return a function that explains samples in batches that fit into memory."""
+    """Return a function of samples and classes (B,) that explains them, in batches that fit into memory."""
     runner = BatchRunner(model, model.rows)
     wrapped, name = wrap_explainer(explainer), type(explainer).__name__
 
@@ -210,7 +218,9 @@ def layer_symmetry(
 
 
 def layer_verdict(invariance: float, equivariance: float, tolerance: float = TOLERANCE) -> Verdict:
-    """Return what the largest errors of a layer say; NaN stands for an error that does not exist.
+    """Return whether a layer is invariant or equivariant, from the largest relative error of either.
+
+    An error may be NaN where it does not exist, as that of equivariance if the group cannot move the layer's output.
 
     >>> layer_verdict(0.7, 1e-6), layer_verdict(1e-6, math.nan), layer_verdict(0.7, math.nan)
     ('equivariant', 'invariant', 'neither')

@@ -89,7 +89,11 @@ class SymmetrySummary:
 
     @property
     def is_model_invariant(self) -> bool | None:
-        """Whether the model is invariant; None if its intervals leave that open, or it was not measured."""
+        """Whether the model is invariant to the group, by the intervals of three measures of its outputs.
+
+        Its outputs on moved and unmoved inputs must be similar, in their probabilities and in the predicted class, and the
+        explained output must hardly change. None if the intervals leave that open, or nothing was measured.
+        """
         measured = [self.model_invariance, self.model_agreement]
         similarities = [estimate for estimate in measured if not math.isnan(estimate.score)]
         change = self.model_change
@@ -100,7 +104,9 @@ class SymmetrySummary:
             return False
         is_similar = self.is_model_measured and all(s.low >= INVARIANT for s in similarities)
         is_unchanged = not has_change or change.high <= LARGEST_CHANGE
-        return True if is_similar and is_unchanged else None
+        if is_similar and is_unchanged:
+            return True
+        return None
 
     @property
     def score_title(self) -> str:
@@ -126,7 +132,10 @@ def summarise(result: AxisResult) -> SymmetrySummary | None:
 
 
 def _summary(result: AxisResult) -> SymmetrySummary | None:
-    """Return what `summarise` caches."""
+    """Return the scores of one evaluation of symmetry by sample and by explainer, with the model's own invariance.
+
+    None if no explanation was compared at all.
+    """
     samples = _sample_scores(result)
     if samples.empty:
         return None
@@ -156,7 +165,10 @@ def _summary(result: AxisResult) -> SymmetrySummary | None:
 
 
 def _sample_scores(result: AxisResult) -> pd.DataFrame:
-    """Return a row per explainer and sample; see `SymmetrySummary.samples`."""
+    """Return the symmetry scores as a table with a row per explainer and sample; see `SymmetrySummary.samples`.
+
+    Further columns are what was measured beside the score, such as the noise floor and the model's invariance.
+    """
     key = ["explainer", "sample"]
     texts = [*key, "measure", "condition"]
     numbers = ["value", "low", "high", "chance"]
@@ -175,7 +187,10 @@ def _sample_scores(result: AxisResult) -> pd.DataFrame:
 
 
 def _kind(result: AxisResult, explainer: str, measure: str) -> str:
-    """Return what an explainer explains by; only maps are scored by their equivariance."""
+    """Return whether an explainer explains by features, examples or concepts, from the measure that it was scored by.
+
+    Only feature maps are scored by their equivariance. For others the registered explainer is looked up.
+    """
     if measure == "equivariance":
         return "feature"
     settings = result.settings_of(explainer)
@@ -189,7 +204,10 @@ def _kind(result: AxisResult, explainer: str, measure: str) -> str:
 
 
 def _explainer_scores(result: AxisResult, samples: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per explainer; see `SymmetrySummary.explainers`."""
+    """Return the mean symmetry scores as a table with a row per explainer; see `SymmetrySummary.explainers`.
+
+    `samples` has the scores of single samples. Explainers of one kind are together, the best first.
+    """
     cells = [result.cells(measure.name, calibrate=False) for measure in result.headlines]
     means = pd.concat(cells).drop_duplicates("explainer").set_index("explainer")
     ranked = [result.overall(measure.name) for measure in result.headlines]
@@ -257,7 +275,7 @@ def _mean(result: AxisResult, values: Array) -> Estimate:
 
 
 def _is_not_below(result: AxisResult, differences: Array) -> bool:
-    """Return whether differences are not clearly below 0; False if there are none."""
+    """Return whether the mean of differences, by sample, is not significantly below 0; False if there are none."""
     mean = _mean(result, differences)
     upper_end = mean.score if math.isnan(mean.high) else mean.high
     return bool(upper_end >= 0)

@@ -266,21 +266,26 @@ class _EquivarianceTest:
         return passes
 
     def scores(self) -> Tensor:
-        """Return the mean score (B,) of the averages so far: of ē(ρ[g]x) against ρ′[g]ē(x), or against ē(x)."""
+        """Return how well the averaged explanations keep the symmetry so far: the mean score of each sample, (B,).
+
+        The averaged explanation of a moved input is compared with that of the unmoved one, which is moved alike if it is a
+        map. The score is the cosine, or the share of equal entries for categories.
+        """
         expected = self.of_clean.value()[self.sample]
         if self.symmetrised.kind == "feature":
             expected = self.symmetrised.group.move(self.g, expected)
         explained = self.of_moved.value()
         is_categorical = self.symmetrised.categorical or not explained.is_floating_point()
         similarity = compare("agreement" if is_categorical else "cosine", explained, expected)
-        return similarity.reshape(-1, self.size).nanmean(0)
+        by_element_and_sample = similarity.reshape(-1, self.size)
+        return by_element_and_sample.nanmean(0)
 
 
 def chosen_elements(group: Group, batch: Batch, n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return n elements for each sample, (n, B, *e), identity first, and how many of them a sample has, (B,).
+    """Return the group elements to average an explanation over: (n, B, *e), identity first, and their number (B,).
 
-    A group of at most 65,536 elements comes in each sample's own random order; a larger one is sampled. A smaller n
-    gives the first of a larger one's.
+    Each sample has its own elements, and fewer where its group has fewer. They are drawn without replacement from groups
+    of at most 65,536 elements, and with replacement from larger ones. A smaller n gives the first elements of a larger n.
 
     >>> from heatproof.axes.symmetry.groups import Cyclic
     >>> sorted(chosen_elements(Cyclic(), Batch(("a",), torch.rand(1, 5)), 5, seed=0)[0].flatten().tolist())
@@ -309,7 +314,12 @@ def _chosen(group: Group, batch: Batch, n: int, seed: int, order: float) -> Tens
 
 
 def _fresh_elements(group: Group, batch: Batch, n: int, seed: int) -> Tensor:
-    """Return n elements other than the identity to measure on: the last of each sample's order, or draws of their own."""
+    """Return n group elements per sample on which an averaged explanation is tested, (n, B, *e), without the identity.
+
+    If possible they are not among the elements that are averaged over: those are the first in each sample's random order
+    of all elements, and these are the last. For a very large group, or one whose size differs between samples, they
+    are drawn separately.
+    """
     order = group.order(batch)
     if order == 1:
         raise UserError(f"{group.name} has a single element here; there is nothing to measure")
@@ -333,7 +343,10 @@ def _seed(seed: int, purpose: str) -> int:
 
 
 def _count(group: Group, batch: Batch, n: int | None) -> int:
-    """Return how many elements to average over: n, or all of them where the group has no more."""
+    """Return how many elements of a group to average an explanation over: n, or all if the group has no more.
+
+    Without n it is all elements, and a group of more than 1024 is refused.
+    """
     order = group.order(batch)
     if n is None and order > MOST_BY_DEFAULT:
         raise UserError(
@@ -342,12 +355,16 @@ def _count(group: Group, batch: Batch, n: int | None) -> int:
         )
     if n is None:
         return int(order)
-    # Drawn with replacement, a large group has no end.
-    return min(n, int(order)) if order <= MOST_LISTED else n
+    if order <= MOST_LISTED:
+        return min(n, int(order))
+    return n  # elements of a larger group are drawn with replacement, so there is no limit
 
 
 def _steps(ns: Sequence[int], group: Group, batch: Batch) -> list[int]:
-    """Return the numbers of elements to try, none larger than the group."""
+    """Return the numbers of group elements to average over, in ascending order, none larger than the group.
+
+    `ns` are those that the user asks for; they must be ascending and from 1 on.
+    """
     values = list(ns)
     is_rising = all(a < b for a, b in pairwise(values))
     if not values or values[0] < 1 or not is_rising:
@@ -371,9 +388,14 @@ class _Average:
         self.votes: list[Tensor] = []
 
     def add(self, elements: Tensor, counts: Tensor) -> None:
-        """Explain the batch moved by elements (m, B, *e), of which a sample has the first counts[b], and add the results."""
+        """Explain the samples moved by further group elements, and add the explanations to the running average.
+
+        `elements` (m, B, *e) has m elements for each of B samples, of which sample b uses the first counts[b]. Explanations
+        that are maps are moved back before they are added. Of categories there is no mean: they are stored as votes.
+        """
         m = len(elements)
         votes = torch.empty(0)
+        # All pairs of a sample and an element, in batches of the model.
         for samples, draws_of_samples in draws(len(self.batch), m, self.model.rows):
             has_element = draws_of_samples < counts[samples]
             sample, draw = samples[has_element], draws_of_samples[has_element]
@@ -391,17 +413,24 @@ class _Average:
                 maps = self._move_back(g, maps)
             if not len(self.total):
                 self.total = maps.new_zeros(len(self.batch), *maps.shape[1:])
+            # Add each explanation to the total of its sample.
             self.total.index_add_(0, sample.to(maps.device), maps)
         if len(votes):
             self.votes.append(votes)
         self.count += counts.clamp(0, m)
 
     def _explain(self, g: Tensor, sample: Tensor) -> Tensor:
-        """Return the explanations of some samples, each moved by its own element; floats unless they are votes."""
+        """Return the explanations of samples moved by group elements, (R, …).
+
+        Row i is the sample numbered `sample[i]`, moved by the element `g[i]`. Whole numbers become floats, to be averaged,
+        unless they are categories.
+        """
         moved = self.plan.group.act(g, self.batch[sample])
         target = self.target[sample.to(self.model.device)]
         maps: Tensor = self.plan.of(self.model, moved, target, self.seed).detach()
-        return maps if maps.is_floating_point() or self._is_vote(maps) else maps.float()
+        if maps.is_floating_point() or self._is_vote(maps):
+            return maps
+        return maps.float()
 
     def _is_vote(self, maps: Tensor) -> bool:
         """Whether explanations are categories, of which the most frequent is taken."""
@@ -417,10 +446,11 @@ class _Average:
         return group.move(group.inverse(g), maps)
 
     def value(self) -> Tensor:
-        """Return the average, or the majority, of what was added so far."""
+        """Return the mean of the explanations added so far, or for categories the most frequent one, (B, …)."""
         if not self.votes:
             return self.total / per_row(self.count.to(self.total.device), self.total)
         votes = torch.cat(self.votes)
+        # Samples may have different numbers n of votes.
         majorities = torch.empty_like(votes[0])
         for n in set(self.count.tolist()):
             has_n = (self.count == n).to(votes.device)

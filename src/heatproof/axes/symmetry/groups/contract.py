@@ -146,10 +146,10 @@ def shape_text(shape: Iterable[int]) -> str:
 
 
 def axis(name: str, dim: int, shape: Sequence[int]) -> int:
-    """Return the dimension `dim` of a batched tensor of this shape as an index from 1 on; 0 is the batch, and refused.
+    """Return the dimension `dim` of a batched tensor of this shape as an index from 1 on; refuse 0, which is the batch.
 
-    Positive dims count from the batch on, so they suit maps that lost their last dimension; negative ones count from
-    the end, so they suit maps that lost their channels.
+    `name` is that of the group, for the message. Positive dims count from the batch on, so they suit maps without the
+    last dimension of their input; negative ones count from the end, so they suit maps without channels.
 
     >>> axis("cyclic", -1, (4, 3, 50)), axis("permutation", 1, (4, 10))
     (2, 1)
@@ -189,17 +189,22 @@ def take(x: Tensor, dim: int, source: Tensor) -> Tensor:
     """
     if source.ndim == 1:
         return x.index_select(dim, source)
+    # `gather` needs an index for every entry of the result: the same at all positions of the other dimensions.
     shape = [1] * x.ndim
     shape[0], shape[dim] = source.shape
-    size = list(x.shape)
-    size[dim] = source.shape[1]
-    return x.gather(dim, source.reshape(shape).expand(size))
+    size_of_result = list(x.shape)
+    size_of_result[dim] = source.shape[1]
+    return x.gather(dim, source.reshape(shape).expand(size_of_result))
 
 
 def take_along(
     name: str, aux: Mapping[str, Tensor], keys: Iterable[str], source: Tensor
 ) -> dict[str, Tensor]:
-    """Return the auxiliary tensors, those named in `keys` (B, n, …) rearranged along their n positions by `source`."""
+    """Return the auxiliary tensors of samples whose n positions were rearranged, such as masks of padding.
+
+    Those named in `keys` (B, n, …) are rearranged alike: position i gets what was at source[i], with `source` (n,) or
+    (B, n). The others stay as they are. `name` is that of the group, for the message.
+    """
     moved = dict(aux)
     for key in keys:
         if key not in aux:
@@ -234,7 +239,7 @@ def order_text(order: float) -> str:
 
 
 def draw_keys(seed: int, batch: Batch, purpose: str) -> Tensor:
-    """Return one random key per sample, on the batch's device."""
+    """Return one random key per sample for drawing group elements, (B,), on the batch's device."""
     return rand.keys(seed, batch.ids, f"group {purpose}").to(batch.x.device)
 
 

@@ -95,19 +95,24 @@ class Own(Numbered):
         return len(self._list(batch))
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """Return the element that moves maps like g after h."""
-        table = self._table("compose")
-        g, h = g + 0 * h, h + 0 * g  # of one shape
-        pairs = zip(g.flatten().tolist(), h.flatten().tolist(), strict=True)
-        products = [table.products(a, b)[0] for a, b in pairs]
+        """Return the element gh, which moves maps like h and then g; elements are numbers, as tensors that broadcast."""
+        table = self._tested_table("compose")
+        g, h = g + 0 * h, h + 0 * g  # broadcast to the same shape
+        products = []
+        for first, second in zip(g.flatten().tolist(), h.flatten().tolist(), strict=True):
+            products.append(table.products(first, second)[0])
         return torch.tensor(products, device=g.device).reshape(g.shape)
 
     def inverse(self, g: Tensor) -> Tensor:
         """Return the element that moves maps back."""
-        return self._table("inverse").inverses.to(g.device)[g]
+        table = self._tested_table("inverse")
+        return table.inverses.to(g.device)[g]
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
-        """Return the samples moved by g, those with the same element in one call."""
+        """Return the samples moved by g, the number of one element or one per sample (B,).
+
+        The user's function moves all samples of a call by the same element, so it is called once per element.
+        """
         g = aligned(self.name, g, self.rank, len(batch), torch.device("cpu"))
         members = self._list(batch)
         self.check_inputs(batch)
@@ -124,9 +129,12 @@ class Own(Numbered):
         return replace(batch, x=x, aux=aux)
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Return maps (B, …) moved by g."""
+        """Return maps (B, …) moved by g, the number of one element or one per map (B,).
+
+        The user's function moves all maps of a call by the same element, so it is called once per element.
+        """
         g = aligned(self.name, g, self.rank, len(maps), torch.device("cpu"))
-        members = self._members_for(maps)
+        members = self._members_of_maps(maps)
         if g.ndim == 0:
             return self.move_alike(members, int(g), maps)
         moved = maps.clone()
@@ -136,7 +144,7 @@ class Own(Numbered):
         return moved
 
     def move_alike(self, members: Sequence[Any], index: int, maps: Tensor) -> Tensor:
-        """Return maps all moved by one element, after a check of what the user's `moving` returns."""
+        """Return maps moved by the element numbered `index`, by the user's function `moving`; check what it returns."""
         moved = self.moving(_member(members, index), maps)
         if not isinstance(moved, Tensor) or moved.shape != maps.shape:
             got = tuple(moved.shape) if isinstance(moved, Tensor) else type(moved).__name__
@@ -144,22 +152,31 @@ class Own(Numbered):
         return moved
 
     def _act_alike(self, members: Sequence[Any], index: int, batch: Batch) -> Batch:
-        """Return samples all moved by one element, after a check of what the user's `acting` returns."""
+        """Return samples moved by the element numbered `index`, by the user's function `acting`; check what it returns.
+
+        It may return a batch or its x alone, and must keep the shape of x and the names of auxiliary tensors.
+        """
         moved = self.acting(_member(members, index), batch)
         if isinstance(moved, Tensor):
             moved = batch.with_x(moved)
+        got = ""
         if not isinstance(moved, Batch):
             got = type(moved).__name__
         elif moved.x.shape != batch.x.shape or set(moved.aux) != set(batch.aux):
             got = f"x of shape {tuple(moved.x.shape)}"
-        else:
-            return moved
-        raise UserError(
-            f"own: act must return a Batch like the given one, x {tuple(batch.x.shape)}; got {got}"
-        )
+        if got:
+            raise UserError(
+                f"own: act must return a Batch like the given one, x {tuple(batch.x.shape)}; got {got}"
+            )
+        result: Batch = moved
+        return result
 
     def check_inputs(self, batch: Batch) -> None:
-        """Try the laws of a group on the first sample of this shape, with the products that `moving` has."""
+        """Refuse a user's function on inputs (`acting`) that is no group action, by trying it on the first sample.
+
+        It must leave inputs as they are for the identity, move something, move samples independently of the batch, and
+        have the same products gh as the function on maps (`moving`). Each shape of samples is checked once.
+        """
         shape = tuple(batch.x.shape[1:])
         if shape in self._checked_shapes or not len(batch):
             return
@@ -181,10 +198,13 @@ class Own(Numbered):
         self, members: Sequence[Any], batch: Batch, images: Mapping[int, Batch]
     ) -> None:
         """Refuse an action that gives a sample a different result depending on the rest of the batch."""
+        # Move the first sample together with a mirrored copy; `images` has the first sample moved alone, by element.
         x = batch.x[:1]
-        pair = batch[[0, 0]].with_x(torch.cat([x, x.flip(tuple(range(1, x.ndim)))]))
+        mirrored = x.flip(tuple(range(1, x.ndim)))
+        pair = batch[[0, 0]].with_x(torch.cat([x, mirrored]))
         for k, image in images.items():
-            if not _same(self._act_alike(members, k, pair)[:1], image):
+            first_of_pair = self._act_alike(members, k, pair)[:1]
+            if not _same(first_of_pair, image):
                 raise UserError(
                     "own: act gives a sample a different result depending on the rest of the batch: "
                     f"{members[k]!r} on one sample and on two"
@@ -193,9 +213,10 @@ class Own(Numbered):
     def _check_products(
         self, table: _Table, members: Sequence[Any], sample: Batch, images: dict[int, Batch]
     ) -> None:
-        """Refuse elements that are listed twice, and pairs whose product on inputs is not that on maps.
+        """Refuse elements that are listed twice, and pairs of elements whose product on inputs is not that on maps.
 
-        `images` holds what each element makes of the sample; products that are not among them are added.
+        The product gh moves like h and then g. Which element that is on maps is read from `table`; the same element must
+        do to the `sample` what h and then g do. `images` has the sample moved by each element, and more are added.
         """
         for g, h in table.pairs:
             same_on_maps = table.are_equal(table.signatures[g], table.signatures[h])
@@ -217,20 +238,31 @@ class Own(Numbered):
                 )
 
     def _list(self, batch: Batch) -> Sequence[Any]:
-        """Return the list of elements for samples of this shape."""
-        return _check_members(self.members(batch) if callable(self.members) else self.members)
+        """Return the list of the group's elements for samples of this shape; the user gives it, or a function of a batch."""
+        members = self.members(batch) if callable(self.members) else self.members
+        return _check_members(members)
 
-    def _members_for(self, maps: Tensor) -> Sequence[Any]:
-        """Return the list of elements for maps; if it depends on the shape of the input, that must be known."""
+    def _members_of_maps(self, maps: Tensor) -> Sequence[Any]:
+        """Return the list of the group's elements that can move explanation maps (B, …).
+
+        The user gives a list, or a function that returns the list for a batch of *inputs*, since it may depend on their
+        shape. Then the list is that of inputs shaped like the maps, if such inputs were checked before. Else it is that
+        of the only shape of inputs checked before: maps may lack the channels of their inputs.
+        """
         if not callable(self.members):
             return _check_members(self.members)
         shape = tuple(maps.shape[1:])
         if shape in self._tables:
             return self._tables[shape].members
-        return self._table("move").members
+        table = self._tested_table("move")
+        return table.members
 
-    def _table(self, operation: str) -> _Table:
-        """Return what was found out about the group by `check`; refuse if it is not clear for which shape."""
+    def _tested_table(self, operation: str) -> _Table:
+        """Return what `check` found out about the group, such as its products, for an `operation` that needs it.
+
+        That is done for every shape of inputs. Refuse the operation if no shape was checked yet, or if the elements
+        depend on the shape and several were checked, so that it is not clear which is meant.
+        """
         tables = list(self._tables.values())
         if not tables:
             raise UserError(
@@ -292,7 +324,10 @@ class _Table:
         return torch.matmul(flat, self.projection) if self.group.exact else flat
 
     def check(self) -> None:
-        """Refuse a `moving` that is no linear group action on maps, sample by sample."""
+        """Refuse a user's function on maps that is no group action: it must be linear and have an identity.
+
+        For a group that does not interpolate, products and inverses of some elements must be in the list as well.
+        """
         if not self.are_equal(self.signatures[:1], self.signature(self.test_map)):
             raise UserError(
                 f"own: the first element, {self.members[0]!r}, must be the identity but moves maps"
@@ -306,7 +341,7 @@ class _Table:
             self.inverse_of(torch.tensor([g]))
 
     def _check_linearity(self) -> None:
-        """Refuse a `moving` that mixes the maps of a batch, or does not move a sum to the sum of the moved maps."""
+        """Refuse a user's function on maps that mixes the maps of a batch, or that is not additive."""
         # Any second map will do that is neither a multiple of the first nor a moved copy of it.
         second_map = self.test_map.flip(tuple(range(1, self.test_map.ndim))).square() - 0.3
         both_maps = torch.cat([self.test_map, second_map])
@@ -326,20 +361,23 @@ class _Table:
         return bool(self.distance(a, b).max() <= _TOLERANCE)
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return how far maps are apart, from their signatures: the size of their difference, relative to the map's.
+        """Return how far two moved test maps are apart, ‖a − b‖ relative to the norm of a map, from their signatures.
 
-        Interpolation blurs, so for it the whole maps are compared, by their angle.
+        Signatures are projections on random directions, which preserve distances about (Johnson and Lindenstrauss 1984).
+        For a group that interpolates, and so blurs, they are the maps themselves, and the distance is 1 − cosine.
         """
         if not self.group.exact:
             return 1 - torch.cosine_similarity(a, b, dim=-1)
         # A projection of a map z on a standard normal direction has the mean square ‖z‖².
-        size = self.test_map.double().square().sum() * _PROJECTIONS
-        return ((a - b).square().sum(-1) / size).sqrt()
+        square_norm = self.test_map.double().square().sum()
+        square_distance = (a - b).square().sum(-1)
+        return (square_distance / (square_norm * _PROJECTIONS)).sqrt()
 
     def products(self, g: int, h: int) -> list[int]:
-        """Return the elements that move the map like g after h; several if the map cannot tell them apart.
+        """Return the numbers of the elements that move the test map like h and then g: the product gh.
 
-        Of a group that interpolates it is the nearest one: two interpolations blur more than one, so none is equal.
+        They are several if the test map looks the same under them. Refuse a pair without a product in the list. For a
+        group that interpolates, the nearest element is returned: two interpolations blur more than one, so none is equal.
         """
         g_after_h = self.move(g, self.move(h, self.test_map))
         distances = self.distance(self.signatures, self.signature(g_after_h))
@@ -360,7 +398,10 @@ class _Table:
         return torch.cat([self.inverse_of(chunk) for chunk in torch.split(numbers, 64)])
 
     def inverse_of(self, indices: Tensor) -> Tensor:
-        """Return the elements that move the map back best, (k,); refuse an exact group in which one has no inverse."""
+        """Return the numbers of the inverses of some elements, (k,): those that move the moved test map back best.
+
+        Refuse a group that does not interpolate if an element has no inverse in the list.
+        """
         moved = torch.cat([self.move(g, self.test_map) for g in indices.tolist()])
         unmoved = self.signature(self.test_map)
         distances = []
@@ -378,7 +419,7 @@ class _Table:
 
 
 def _pairs_to_check(n: int) -> list[tuple[int, int]]:
-    """Return all pairs (g, h) of n elements, or `_MOST_PAIRS` random ones if there are more."""
+    """Return the pairs (g, h) of n group elements whose product is checked: all, or `_MOST_PAIRS` random ones."""
     if n * n <= _MOST_PAIRS:
         return [(g, h) for g, h in product(range(n), repeat=2)]
     key = rand.keys(0, ["pairs"], "own group")

@@ -65,26 +65,34 @@ class Draws:
         return f", normally distributed with sd {self.sd:g}"
 
     def drawn(self, keys: Tensor, n: int) -> Tensor:
-        """Return n draws for each key, (n, B) float64."""
+        """Return n random numbers between −limit and limit for each of B random keys, (n, B) float64.
+
+        They are uniform without `sd`, else from a normal distribution cut off at the limits. If `weighted`, half of them are
+        normal and half uniform; `weights` makes up for that.
+        """
         uniform = rand.uniform(keys, (n,)).T.double()
         if self.sd is None:
             return (2 * uniform - 1) * self.limit
-        # The quantile function of the normal distribution between the limits.
-        outside = special.ndtr(-self.limit / self.sd)
-        level = outside + uniform.cpu().numpy() * (1 - 2 * outside)
+        # Normal numbers by inverting their distribution function between the limits.
+        share_below = special.ndtr(-self.limit / self.sd)
+        level = share_below + uniform.cpu().numpy() * (1 - 2 * share_below)
         normal = self.sd * torch.from_numpy(special.ndtri(level)).to(uniform)
         if not self.weighted:
             return normal
         is_normal = rand.uniform(rand.fold(keys, 1), (n,)).T < 0.5
-        uniform_again = rand.uniform(rand.fold(keys, 2), (n,)).T.double()
-        return torch.where(is_normal, normal, (2 * uniform_again - 1) * self.limit)
+        second_uniform = rand.uniform(rand.fold(keys, 2), (n,)).T.double()
+        return torch.where(is_normal, normal, (2 * second_uniform - 1) * self.limit)
 
     def weights(self, g: Tensor) -> Tensor | None:
-        """Return u(g) / p(g) with p = (u + normal) / 2, in the shape of g; None where all weights are 1."""
+        """Return the weights of random numbers g in a mean over the uniform distribution (importance sampling).
+
+        Half of the numbers are drawn uniformly and half from a normal distribution between the limits, so the weight is
+        u(g) / p(g) with the uniform density u and p = (u + normal) / 2, in the shape of g. None where all weights are 1.
+        """
         if not self.weighted or self.sd is None:
             return None
-        uniform = 1 / (2 * self.limit)
+        uniform_density = 1 / (2 * self.limit)
         share_inside = math.erf(self.limit / self.sd / math.sqrt(2))
-        height = 1 / (self.sd * math.sqrt(2 * math.pi) * share_inside)
-        normal = height * torch.exp(-((g.double() / self.sd) ** 2) / 2)
-        return uniform / ((uniform + normal) / 2)
+        largest_density = 1 / (self.sd * math.sqrt(2 * math.pi) * share_inside)
+        normal_density = largest_density * torch.exp(-((g.double() / self.sd) ** 2) / 2)
+        return uniform_density / ((uniform_density + normal_density) / 2)

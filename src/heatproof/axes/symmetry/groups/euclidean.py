@@ -105,7 +105,10 @@ class EuclideanMotions(Sampled):
         return motions.reshape(n, len(batch), d, d + 1).to(batch.x.device)
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """Return gh: rotations are multiplied, and the translation of h is turned by g unless turns are about the centroid."""
+        """Return the motion gh, first h and then g: R = R_g R_h and t = t_g + R_g t_h.
+
+        If points are turned about their own centroid, the translation of h is not turned: t = t_g + t_h.
+        """
         turn_g, shift_g = _parts(g)
         turn_h, shift_h = _parts(h)
         shift = shift_h if self.centred else turn_g @ shift_h
@@ -118,19 +121,24 @@ class EuclideanMotions(Sampled):
         return torch.cat([turn.mT, back], -1)
 
     def act(self, g: Tensor, batch: Batch) -> Batch:
-        """Return the points moved; other columns and auxiliary tensors stay."""
+        """Return samples whose points are rotated and translated by g = [R | t], one motion or one per sample.
+
+        Points are rotated about the origin, or, if `centred`, about their centroid. Padding stays where it is, and so do
+        all values of a sample that are no coordinates.
+        """
         self.check(batch.x.shape[1:])
-        points = self._coordinates(batch)
-        g = aligned(self.name, g, self.rank, len(batch), points.device)
+        coordinates = self._coordinates(batch)
+        g = aligned(self.name, g, self.rank, len(batch), coordinates.device)
         turn, shift = _parts(g.double())
-        is_real = self._is_real(batch, points)
-        x = points.double()
-        centre = torch.zeros_like(x[:, :1])
+        is_real = self._is_real(batch, coordinates)
+        points = coordinates.double()
+        centre = torch.zeros_like(points[:, :1])
         if self.centred:
             count = is_real.sum(1, keepdim=True).clamp(min=1)
-            centre = (x * is_real).sum(1, keepdim=True) / count
-        moved = (x - centre) @ turn.mT + centre + shift.mT
-        return self._with_coordinates(batch, torch.where(is_real, moved, x).to(points.dtype))
+            centre = (points * is_real).sum(1, keepdim=True) / count
+        moved = (points - centre) @ turn.mT + centre + shift.mT
+        moved = torch.where(is_real, moved, points)
+        return self._with_coordinates(batch, moved.to(coordinates.dtype))
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
         """Return maps (B, N, F) of vectors turned with the points, and scalar ones unchanged."""
@@ -184,15 +192,20 @@ class EuclideanMotions(Sampled):
 
 
 def uniform_rotations(normal: Tensor, reflections: bool) -> Tensor:
-    """Return orthogonal matrices (n, d, d) from matrices of normal numbers; uniform by the Haar measure.
+    """Return random rotations (n, d, d), uniform by the Haar measure; with `reflections`, random orthogonal matrices.
 
-    The Q of a QR decomposition is uniform in O(d) if the diagonal of R is positive (Mezzadri 2007). Mirroring one axis of
-    those with the determinant −1 leaves uniform rotations.
+    They are made from matrices (n, d, d) of normal numbers: the Q of their QR decomposition is uniform in O(d) if the
+    diagonal of R is positive (Mezzadri 2007, How to generate random matrices from the classical compact groups, Notices
+    AMS 54, 592). Mirroring one axis of those with the determinant −1 leaves uniform rotations.
     """
     q, r = torch.linalg.qr(normal)
-    orthogonal: Tensor = q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]
+    signs = r.diagonal(dim1=-2, dim2=-1).sign()
+    orthogonal: Tensor = (
+        q * signs[:, None, :]
+    )  # the Q that belongs to an R with a positive diagonal
     if not reflections:
-        orthogonal[:, :, 0] *= torch.linalg.det(orthogonal).sign()[:, None]
+        determinant = torch.linalg.det(orthogonal)
+        orthogonal[:, :, 0] *= determinant.sign()[:, None]
     return orthogonal
 
 

@@ -158,7 +158,7 @@ class Torus(Moving, Additive):
 
 
 def _source(g: Tensor, n: int) -> Tensor:
-    """Return from where each position of a tensor shifted by g comes, (n,) or (B, n)."""
+    """Return which position of a tensor comes to each position after a circular shift by g, of n; (n,) or (B, n)."""
     return (torch.arange(n, device=g.device) - g[..., None]) % n
 
 
@@ -188,13 +188,13 @@ class Dihedral(Moving, Numbered):
     @property
     def title(self) -> str:
         """The group in words; it says when it is approximate."""
-        words = {
-            1: "D1: left-right reflection",
-            2: "D2: reflections",
-            4: "D4: rotations by 90° and reflections",
-            8: "D8: rotations by 45° and reflections, approximate (interpolating)",
-        }
-        return words[self.n]
+        if self.n == 1:
+            return "D1: left-right reflection"
+        if self.n == 2:
+            return "D2: reflections"
+        if self.n == 4:
+            return "D4: rotations by 90° and reflections"
+        return "D8: rotations by 45° and reflections, approximate (interpolating)"
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse samples that are no images or volumes, and turned ones that are not square."""
@@ -209,7 +209,10 @@ class Dihedral(Moving, Numbered):
         return 2 * self.n
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """Return gh: rotations add up, with that of h reversed if g mirrors."""
+        """Return the number of the element gh, first h and then g, of a dihedral group of n rotations and n reflections.
+
+        Element k = r + n·s mirrors if s = 1, then turns by r steps. Rotations add up, with that of h reversed if g mirrors.
+        """
         turn_g, mirror_g = g % self.n, g // self.n
         turn_h, mirror_h = h % self.n, h // self.n
         turn = (turn_g + (1 - 2 * mirror_g) * turn_h) % self.n
@@ -235,17 +238,23 @@ class Dihedral(Moving, Numbered):
         return self._permuted(g, maps) if self.exact else self._interpolated(g, maps)
 
     def _permuted(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Return maps moved exactly, by a table that says from where each pixel comes."""
+        """Return maps (B, …, H, W) turned and mirrored by the elements g of the group, one or one per map, exactly.
+
+        The pixels are numbered, and the image of their numbers is moved by every element of the group. The moved image
+        says for each pixel which one comes there.
+        """
         height, width = maps.shape[-2:]
         pixels = torch.arange(height * width, device=maps.device).reshape(height, width)
-        quarters = 4 // self.n
+        quarter_turns_per_step = 4 // self.n
         sources = []
-        for start in (pixels, pixels.flip(1)):
-            for turn in range(self.n):
-                sources.append(torch.rot90(start, quarters * turn, (0, 1)).flatten())
+        for pixels_before_turn in (pixels, pixels.flip(1)):  # as they are, and mirrored
+            for step in range(self.n):
+                turned = torch.rot90(pixels_before_turn, quarter_turns_per_step * step, (0, 1))
+                sources.append(turned.flatten())
         source = torch.stack(sources)[g].reshape(-1, 1, height * width)
         flat = maps.reshape(len(maps), -1, height * width)
-        return flat.gather(2, source.expand(flat.shape)).reshape(maps.shape)
+        moved = flat.take_along_dim(source, dim=2)
+        return moved.reshape(maps.shape)
 
     def _interpolated(self, g: Tensor, maps: Tensor) -> Tensor:
         """Return maps mirrored, then turned with bilinear interpolation."""
@@ -267,27 +276,38 @@ class Dihedral(Moving, Numbered):
             )
 
 
-_MOVES = list(product(permutations((-3, -2, -1)), product((False, True), repeat=3)))
+_AXIS_ORDERS_AND_FLIPS = list(product(permutations((-3, -2, -1)), product((False, True), repeat=3)))
 """Element k of the octahedral group: the order that it puts the axes in, and which of them it then mirrors."""
 
 
-def _sources(sides: tuple[int, ...], n: int) -> Tensor:
-    """Return from where every voxel of a volume comes under the first n elements, (n, D·H·W)."""
+def _source_voxels(sides: tuple[int, ...], n_elements: int) -> Tensor:
+    """Return which voxel of a volume comes to each position when the volume is turned or mirrored, (n_elements, D·H·W).
+
+    `sides` are (D, H, W). Row k is for element k of the octahedral group, the 48 symmetries of a cube: it puts the axes
+    in another order and then mirrors some of them. The first 8 elements leave the order of the axes.
+    """
+    # Number the voxels, and move the volume of their numbers: the number at each position says where it came from.
     voxels = torch.arange(math.prod(sides)).reshape(sides)
     sources = []
-    for order, flips in _MOVES[:n]:
-        mirrored_axes = [i for i in range(3) if flips[i]]
-        sources.append(voxels.permute(order).flip(mirrored_axes).flatten())
+    for axis_order, is_mirrored in _AXIS_ORDERS_AND_FLIPS[:n_elements]:
+        mirrored_axes = [axis for axis in range(3) if is_mirrored[axis]]
+        moved_voxels = voxels.permute(axis_order).flip(mirrored_axes)
+        sources.append(moved_voxels.flatten())
     return torch.stack(sources)
 
 
 @cache
 def _products() -> Tensor:
-    """Return the number of gh for all g and h, (48, 48), from what elements do to the corners of a cube."""
-    corners = _sources((2, 2, 2), len(_MOVES))
-    # Entry [g, h] has the corners in the order in which gh puts them.
-    both = corners[:, corners].transpose(0, 1)
-    return (both[:, :, None] == corners).all(-1).int().argmax(-1)
+    """Return the multiplication table of the 48 symmetries of a cube: the number of gh, first h and then g, (48, 48).
+
+    A symmetry is known by where it moves the 8 corners of a cube, so gh is the one that moves them like h and then g.
+    """
+    corners = _source_voxels((2, 2, 2), len(_AXIS_ORDERS_AND_FLIPS))  # (48, 8)
+    # Entry [g, h] has the corners in the order in which gh puts them, (48, 48, 8).
+    corners_of_products = corners[:, corners].transpose(0, 1)
+    # The element with the same order is the product.
+    is_product = (corners_of_products[:, :, None] == corners).all(-1)
+    return is_product.int().argmax(-1)
 
 
 @parameter_class
@@ -335,15 +355,18 @@ class Octahedral(Moving, Numbered):
 
     def inverse(self, g: Tensor) -> Tensor:
         """Return the element whose product with g is the identity."""
-        return (_products() == 0).int().argmax(1).to(g.device)[g]
+        is_identity = _products() == 0
+        inverse_of_element = is_identity.int().argmax(1)
+        return inverse_of_element.to(g.device)[g]
 
     def move(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Return maps (B, C, D, H, W) or (B, D, H, W) turned and mirrored by g."""
+        """Return maps (B, C, D, H, W) or (B, D, H, W) turned and mirrored by g, one element or one per map."""
         self.check((1, *maps.shape[-3:]))
         g = aligned(self.name, g, self.rank, len(maps), maps.device)
-        order = 48 if self.turns else 8
-        source = _sources(tuple(maps.shape[-3:]), order).to(maps.device)[g]
-        voxels = source.shape[-1]
+        n_elements = 48 if self.turns else 8
+        sources = _source_voxels(tuple(maps.shape[-3:]), n_elements).to(maps.device)
+        voxels = sources.shape[-1]
+        source = sources[g].reshape(-1, 1, voxels)  # (B, 1, voxels), or one for all maps
         flat = maps.reshape(len(maps), -1, voxels)
-        moved = flat.gather(2, source.reshape(-1, 1, voxels).expand(flat.shape))
+        moved = flat.take_along_dim(source, dim=2)
         return moved.reshape(maps.shape)

@@ -63,7 +63,7 @@ class PaddedShifts(Moving, Additive):
             )
 
     def check_inputs(self, batch: Batch) -> None:
-        """Refuse data of which no sample has an empty frame."""
+        """Refuse data of which no sample has an empty frame of `most` positions, and say which frame there is."""
         reasons = self.unfit(batch)
         if not all(reasons):
             return
@@ -110,15 +110,19 @@ class PaddedShifts(Moving, Additive):
         return self._torus.move(g, maps)
 
     def view(self, g: Tensor, maps: Tensor) -> Tensor:
-        """Return the maps of moved inputs, 0 where a circular shift by g puts what wrapped around."""
+        """Return maps (B, …) of inputs shifted by g, with 0 where a circular shift put values that wrapped around.
+
+        g has one shift per dimension of `self.dims`, (k,) or (B, k). Wrapped positions cannot be compared with anything.
+        """
         g = g.to(maps.device).expand(len(maps), -1)
         for i, dim in enumerate(self.dims):
             axis = dim % maps.ndim
             size = maps.shape[axis]
+            # Where the value at each position was before the shift; outside of the map if it wrapped.
             source = torch.arange(size, device=maps.device) - g[:, i, None]
             is_inside = (source >= 0) & (source < size)
-            shape = [len(maps), *[1] * (maps.ndim - 1)]
-            shape[axis] = size
+            shape = [1] * maps.ndim
+            shape[0], shape[axis] = len(maps), size
             maps = torch.where(is_inside.reshape(shape), maps, 0)
         return maps
 
@@ -128,7 +132,12 @@ class PaddedShifts(Moving, Additive):
         return [batched[dim] for dim in self.dims]
 
     def _frame_width(self, x: Tensor) -> int:
-        """Return the width of the frame in which every channel of a sample (C, …) has its corner's value."""
+        """Return how wide the empty frame around the object in a sample (C, …) is.
+
+        The frame has one value in every channel, that of the corner; everything else is the object. If there is no object,
+        the frame is as wide as the sample.
+        """
+        # Dimensions are counted on a batch; a sample has none in front.
         axes = [dim % (x.ndim + 1) - 1 for dim in self.dims]
         corner = x
         for axis in axes:
@@ -137,9 +146,10 @@ class PaddedShifts(Moving, Additive):
         widths = []
         for axis in axes:
             size = x.shape[axis]
-            by_position = is_object.movedim(axis, 0).reshape(size, -1)
-            occupied = by_position.any(1).nonzero().flatten()
+            is_object_by_position = is_object.movedim(axis, 0).reshape(size, -1).any(1)
+            occupied = is_object_by_position.nonzero().flatten()
             if not len(occupied):
-                return size  # nothing in it that could wrap
-            widths.append(min(int(occupied[0]), size - 1 - int(occupied[-1])))
+                return size
+            width_before, width_after = int(occupied[0]), size - 1 - int(occupied[-1])
+            widths.append(min(width_before, width_after))
         return min(widths)

@@ -69,20 +69,24 @@ class _Orders:
         return elements
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Return uniform orders, (n, B, positions): random words are sorted, and those that stay are put back."""
+        """Return n random permutations of each sample's positions, (n, B, positions), all equally likely.
+
+        Positions that may not move, such as padding, stay where they are.
+        """
         draw = torch.arange(n, device=batch.x.device)[:, None]
         keys = rand.fold(draw_keys(seed, batch, self.name), draw)
-        free = self._free(batch)
-        words = rand.bits(keys.flatten(), free.shape[1]).reshape(n, *free.shape)
-        words = words.masked_fill(~free, torch.iinfo(torch.int64).max)
-        # The free positions in random order, then those that stay, in their order.
-        shuffled = words.argsort(dim=2, stable=True)
-        free_then_fixed = (~free).long().argsort(dim=1, stable=True).expand_as(shuffled)
-        return torch.empty_like(shuffled).scatter_(2, free_then_fixed, shuffled)
+        may_move = self._free(batch)
+        random_numbers = rand.bits(keys.flatten(), may_move.shape[1]).reshape(n, *may_move.shape)
+        random_numbers = random_numbers.masked_fill(~may_move, torch.iinfo(torch.int64).max)
+        # Sorted by random numbers: the positions that may move in random order, then those that stay, in their order.
+        shuffled = random_numbers.argsort(dim=2, stable=True)
+        # The same list in ascending order: where the entries of `shuffled` belong.
+        destination = (~may_move).long().argsort(dim=1, stable=True).expand_as(shuffled)
+        return torch.empty_like(shuffled).scatter_(2, destination, shuffled)
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
-        """Return gh: (gh)[i] = h[g[i]]."""
-        g, h = g + 0 * h, h + 0 * g  # of one shape, if one of them is a single element
+        """Return the permutation gh, first h and then g: (gh)[i] = h[g[i]]; one of them may be a single element."""
+        g, h = g + 0 * h, h + 0 * g  # broadcast to the same shape
         return h.gather(-1, g)
 
     def inverse(self, g: Tensor) -> Tensor:
@@ -90,7 +94,10 @@ class _Orders:
         return g.argsort(-1)
 
     def _free(self, batch: Batch) -> Tensor:
-        """Return which positions may move, (B, n) boolean: all but padding, by the masks named in `along`."""
+        """Return which of a sample's n positions may be permuted, (B, n) boolean: all but padding.
+
+        Padding is where an auxiliary mask (B, n) is 0, if the mask is named in `along`.
+        """
         free = torch.ones(len(batch), self._size(batch), dtype=torch.bool, device=batch.x.device)
         for key in set(self.along) & set(ALONG) & set(batch.aux):
             if batch.aux[key].shape == free.shape:
@@ -204,38 +211,50 @@ class PassagePermutation(_Orders):
         return self._token_orders(numbers[:1].expand(len(ranks), -1), sort_by)
 
     def sample(self, batch: Batch, n: int, seed: int) -> Tensor:
-        """Return uniform orders, (n, B, L)."""
-        numbers = self.features.segments(batch).repeat(n, 1)
-        draw = torch.arange(n, device=numbers.device)[:, None]
+        """Return n random orders of each text's passages, as orders of its tokens (n, B, L), all equally likely."""
+        passage_of_token = self.features.segments(batch).repeat(n, 1)
+        draw = torch.arange(n, device=passage_of_token.device)[:, None]
         keys = rand.fold(draw_keys(seed, batch, self.name), draw)
-        sort_by = rand.uniform(keys.flatten(), (int(numbers.max()),))
-        return self._token_orders(numbers, sort_by).reshape(n, *batch.x.shape)
+        passages = int(passage_of_token.max())
+        sort_by = rand.uniform(keys.flatten(), (passages,))
+        return self._token_orders(passage_of_token, sort_by).reshape(n, *batch.x.shape)
 
     def _token_orders(self, numbers: Tensor, sort_by: Tensor) -> Tensor:
-        """Return orders of tokens (N, L) that put the passages into the order in which `sort_by` (N, m) rises.
+        """Return orders of the tokens of texts, (N, L), that put their passages into another order, each as a whole.
 
-        `numbers` (N, L) says which passage a token belongs to, from 1 on, 0 for none.
+        `numbers` (N, L) says which passage a token belongs to, from 1 on, 0 for none; `sort_by` (N, m) has a number for each
+        of m passages, and these are to be in ascending order. Tokens between passages stay where they are in the sequence.
         """
-        # Pieces of equal numbers, counted from 1: a passage, or what lies between two.
-        begins = F.pad(numbers.diff(dim=1) != 0, (1, 0), value=True)
-        piece = begins.cumsum(1).double()
+        # Cut each text into runs of tokens with the same number, counted from 1: a passage, or what lies between two.
+        begins_run = F.pad(numbers.diff(dim=1) != 0, (1, 0), value=True)
+        run_of_token = begins_run.cumsum(1).double()
 
-        # The piece that each passage is, infinite for passages that a sample lacks.
-        no_piece = torch.full(
-            (len(piece), sort_by.shape[1] + 1), torch.inf, dtype=piece.dtype, device=piece.device
+        # The run that each passage is, (N, m): the smallest of its tokens' runs; infinite for passages that a text lacks.
+        no_run = torch.full(
+            (len(numbers), sort_by.shape[1] + 1),
+            torch.inf,
+            dtype=run_of_token.dtype,
+            device=run_of_token.device,
         )
-        slots = no_piece.scatter_reduce(1, numbers, piece, "amin")[:, 1:]
-        passage_pieces = (begins & (numbers > 0)).sum(1)
-        if bool((passage_pieces != slots.isfinite().sum(1)).any()):
+        run_of_number = no_run.scatter_reduce(1, numbers, run_of_token, "amin")
+        run_of_passage = run_of_number[:, 1:]  # without number 0, no passage
+        passage_runs = (begins_run & (numbers > 0)).sum(1)
+        if bool((passage_runs != run_of_passage.isfinite().sum(1)).any()):
             raise UserError(
                 f"{self.name} moves passages in one piece, and one stands in several; number them apart"
             )
 
-        # The passage of rank r takes the r-th slot; passages that a sample lacks come last.
-        rank = sort_by.masked_fill(slots.isinf(), torch.inf).argsort(1).argsort(1)
-        new_slot = F.pad(slots.sort(1).values.gather(1, rank), (1, 0)).gather(1, numbers)
-        new_piece = torch.where(numbers > 0, new_slot, piece)
-        return new_piece.argsort(dim=1, stable=True)
+        # The passage that is r-th by `sort_by` goes to the r-th of the passages' runs. Lacking ones come last.
+        sort_by = sort_by.masked_fill(run_of_passage.isinf(), torch.inf)
+        rank = sort_by.argsort(1).argsort(1)
+        new_run_of_passage = run_of_passage.sort(1).values.gather(1, rank)
+
+        # Sort the tokens by their new runs.
+        new_run_of_number = F.pad(new_run_of_passage, (1, 0))
+        new_run_of_token = torch.where(
+            numbers > 0, new_run_of_number.gather(1, numbers), run_of_token
+        )
+        return new_run_of_token.argsort(dim=1, stable=True)
 
 
 @parameter_class

@@ -97,7 +97,10 @@ class Product:
     def _check_commuting(
         self, sample: Batch, moved: Callable[[Group, Tensor, Batch], Batch]
     ) -> None:
-        """Refuse factors of which an element g of one and h of another give different results as gh and hg."""
+        """Refuse factors that do not commute, tried on a sample: g after h must be h after g, for their elements g and h.
+
+        `moved(factor, g, sample)` returns the sample moved by an element of a factor.
+        """
         for first, second in combinations(self.factors, 2):
             for g, h in product(_some_elements(first, sample), _some_elements(second, sample)):
                 g_after_h = moved(first, g, moved(second, h, sample))
@@ -172,7 +175,10 @@ class Product:
         return maps
 
     def _parts(self, g: Tensor) -> list[Tensor]:
-        """Return the elements of all factors from one vector, which begins with their k lengths."""
+        """Return the elements of all k factors that one element of the product, a vector, consists of.
+
+        The vector begins with the k lengths of the parts; then come the parts.
+        """
         k = len(self.factors)
         lengths = g.reshape(-1, g.shape[-1])[0, :k].tolist()
         if len(lengths) != k or k + sum(lengths) != g.shape[-1]:
@@ -186,7 +192,10 @@ class Product:
         ]
 
     def _joined(self, parts: list[Tensor]) -> Tensor:
-        """Return one vector from the elements of all factors, which are numbers or vectors; see `_parts`."""
+        """Return one element of the product from the elements of all factors: their k lengths, then the elements.
+
+        An element of a factor is a number or a vector; a number becomes a vector of length 1.
+        """
         vectors = [
             part if factor.rank else part[..., None]
             for factor, part in zip(self.factors, parts, strict=True)
