@@ -101,7 +101,7 @@ def test_a_value_stands_half_above_those_that_equal_it():
     for i, value in enumerate(every):
         others = np.delete(every, i)
         above = np.mean(np.where(others == value, 0.5, others < value))
-        assert _standing(value, every) == {"median": 0.2, "above": pytest.approx(above), "n": 6}
+        assert _standing(value, every) == (0.2, pytest.approx(above), 6)
 
 
 def test_the_figure_of_maps_has_the_pictures_of_the_run(run, tmp_path):

@@ -68,7 +68,9 @@ def figures(
 
 
 def _listed(texts: list[str]) -> list[str]:
-    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    """Return the names in texts, which may have several, separated by commas."""
+    names = ",".join(texts).split(",")
+    return [name.strip() for name in names if name.strip()]
 
 
 def _count(files: int) -> str:
@@ -76,16 +78,18 @@ def _count(files: int) -> str:
 
 
 def _say(written: Written) -> None:
-    by_item: dict[tuple[str, str], list[str]] = {}
+    """Print a line for each figure that was written: its name, the number of its files, and what it reproduces."""
+    files_by_figure: dict[tuple[str, str], int] = {}
     for file in written.files:
-        by_item.setdefault((file.item, file.paper), []).append(file.path.name)
-    if not by_item:
+        figure = (file.item, file.paper)
+        files_by_figure[figure] = files_by_figure.get(figure, 0) + 1
+    if not files_by_figure:
         say("Nothing was written: the run has no scores.")
         return
-    widest = max(len(item) for item, _ in by_item)
+    widest = max(len(name) for name, _ in files_by_figure)
     say(f"{_count(len(written.files))} in {written.index.parent.resolve()}")
-    for (item, paper), files in by_item.items():
-        say(f"  {item:<{widest}}  {_count(len(files)):>8}  {paper}")
+    for (name, paper), count in files_by_figure.items():
+        say(f"  {name:<{widest}}  {_count(count):>8}  {paper}")
     say(f"{written.index.name} lists the files with their captions")
 
 

@@ -84,10 +84,15 @@ class FeatureAblation(OverFeatures):
         def without_feature(
             owner: Tensor, feature: Tensor, draw: Tensor
         ) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
+            """Return the inputs of samples `owner` (R,) without their feature number `feature` (R,).
+
+            Row `draw` (R,) of the background takes its place. A grouping that hides features itself needs no
+            replacement; it may change auxiliary tensors, such as an attention mask.
+            """
             if isinstance(features, Hiding):
                 aux = {name: value[owner] for name, value in batch.aux.items()}
-                kept = feature_numbers != feature[:, None]
-                return features.hide(inputs[owner], aux, kept)
+                is_present = feature_numbers != feature[:, None]
+                return features.hide(inputs[owner], aux, is_present)
             inside = _inside(segments[owner], feature)
             is_removed = beside_channels(inside, inputs, batch)
             return torch.where(is_removed, fills.at(owner, draw), inputs[owner])
@@ -156,9 +161,10 @@ class FeaturePermutation(OverFeatures):
             available = torch.full_like(key, len(pool))
 
         def with_replaced_feature(owner: Tensor, feature: Tensor, draw: Tensor) -> Tensor:
+            """Return the inputs of samples `owner` (R,) with values of another draw in one feature each."""
             inside = _inside(segments[owner], feature)
-            replaced = beside_channels(inside, inputs, batch)
-            return torch.where(replaced, replacements(owner, draw), inputs[owner])
+            is_replaced = beside_channels(inside, inputs, batch)
+            return torch.where(is_replaced, replacements(owner, draw), inputs[owner])
 
         draws = available.clamp(max=self.draws)
         return _mean_differences(
@@ -272,6 +278,7 @@ def _mean_differences(
     def make_versions(
         sample: Tensor, version: Tensor
     ) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
+        """Return the inputs (R, …) of these versions of samples, both given by number (R,)."""
         feature = ordered[sample, version // draws[sample]]
         return change_feature(sample, feature, version % draws[sample])
 

@@ -44,6 +44,7 @@ class Attentions(TorchFunctionMode):
         }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Compute a function of the network, and collect what it gives if it is the softmax of an attention."""
         function = self._replacements.get(func, func)
         result = function(*args, **(kwargs or {}))
         if func in _SOFTMAX_FUNCTIONS and _is_self_attention(result):
@@ -84,12 +85,13 @@ class _FromAttention(Explainer):
         """Maps (B, C, H, W), or one value per token (B, L), for the classes `target` (B,)."""
         self.check(model, batch.x.shape[1:])
         inputs = normalised(model, batch)
-        parts = []
+        relevance = []
         for rows in slices(len(inputs), model.rows):
             aux = rows_of(batch.aux, rows, inputs.device)
-            parts.append(self._token_relevance(model, inputs[rows], aux, target[rows]))
-        tokens = torch.cat(parts)
+            relevance.append(self._token_relevance(model, inputs[rows], aux, target[rows]))
+        tokens = torch.cat(relevance)  # (B, L)
         if inputs.ndim == 4:
+            # Tokens of an image lie on a grid, as the layer that Grad-CAM would read tells.
             first_aux = rows_of(batch.aux, slice(0, 1), inputs.device)
             site = find_layer(model, inputs.shape[1:], None, first_aux)
             if site.layout == "tokens":
@@ -117,10 +119,12 @@ class _FromAttention(Explainer):
         self._check_layers(model, layers, len(inputs))
 
         differentiated = layers[self.layers_differentiated]
-        found = torch.autograd.grad(
+        scaled_gradients = torch.autograd.grad(
             chosen, differentiated, allow_unused=True, materialize_grads=True
         )
-        gradients = [gradient.to(inputs.dtype) / model.gradient_scale for gradient in found]
+        gradients = []
+        for gradient in scaled_gradients:
+            gradients.append(gradient.to(inputs.dtype) / model.gradient_scale)
         # After the last attention, tokens do not mix. So the output is read from the tokens whose attention in the last
         # layer has a gradient, such as the class token.
         is_read = (gradients[-1].abs().amax((1, 3)) > 0).to(inputs.dtype)
@@ -170,6 +174,7 @@ class AttentionRollout(_FromAttention):
     layers_differentiated: ClassVar[slice] = slice(-1, None)
 
     def _joint(self, weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+        """Return the product over layers of the mean attention of the heads, halved with the residual connection."""
         identity = _identity(weights[0])
         joint = identity.expand(len(weights[0]), -1, -1)
         for attention in weights:
@@ -192,6 +197,7 @@ class Chefer(_FromAttention):
     layers_differentiated: ClassVar[slice] = slice(None)
 
     def _joint(self, weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+        """Return R − I after all layers, each of which adds its attention where that raises the target's logit."""
         identity = _identity(weights[0])
         joint = identity.expand(len(weights[0]), -1, -1)
         for attention, gradient in zip(weights, gradients, strict=True):

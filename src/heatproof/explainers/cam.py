@@ -219,9 +219,10 @@ def _cut(module: nn.Module, side: str, leaves: list[Tensor]) -> Iterator[None]:
         if isinstance(values, Tensor):
             return leaf_for(values)
         index = next(i for i, value in enumerate(values) if _is_floating(value))
-        parts = (*values[:index], leaf_for(values[index]), *values[index + 1 :])
+        replaced = list(values)
+        replaced[index] = leaf_for(values[index])
         is_named_tuple = hasattr(values, "_fields")
-        return type(values)(*parts) if is_named_tuple else type(values)(parts)
+        return type(values)(*replaced) if is_named_tuple else type(values)(replaced)
 
     def cut_input(_: nn.Module, args: Any, kwargs: Any) -> Any:
         if first_tensor(args) is not None:

@@ -177,6 +177,10 @@ class Relevance(TorchFunctionMode):
         super().__exit__(*failure)  # type: ignore[no-untyped-call]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Compute a torch function of the network with the relevance rule that belongs to it.
+
+        Functions without activations, and those that only move values, are left to torch.
+        """
         options = dict(kwargs or {})
         if not any(tensor.requires_grad for tensor in _tensors((args, options))):
             return func(*args, **options)
@@ -353,24 +357,24 @@ class Relevance(TorchFunctionMode):
         """
         factors = [torch.as_tensor(a), torch.as_tensor(b)]
         value = (factors[0] * factors[1]).detach()
-        is_activation = [
-            factor.requires_grad and not isinstance(factor, torch.nn.Parameter)
-            for factor in factors
-        ]
-        has_full_size = [factor.numel() == value.numel() for factor in factors]
-        receives = [
-            active and full for active, full in zip(is_activation, has_full_size, strict=True)
-        ]
+        is_activation, receives = [], []
+        for factor in factors:
+            is_active = factor.requires_grad and not isinstance(factor, torch.nn.Parameter)
+            is_activation.append(is_active)
+            receives.append(is_active and factor.numel() == value.numel())
         if not any(receives):
             receives = is_activation
 
         def pullback(relevance: Tensor) -> tuple[Tensor, ...]:
+            """Return the relevance of each factor: an equal share, or 0."""
             share = relevance / sum(receives)
-            parts = []
+            by_factor = []
             for factor, is_receiver in zip(factors, receives, strict=True):
-                part = share.sum_to_size(factor.shape) if is_receiver else torch.zeros_like(factor)
-                parts.append(part)
-            return tuple(parts)
+                if is_receiver:
+                    by_factor.append(share.sum_to_size(factor.shape))
+                else:
+                    by_factor.append(torch.zeros_like(factor))
+            return tuple(by_factor)
 
         return _with_pullback(value, pullback, *factors)
 
@@ -391,18 +395,17 @@ class Relevance(TorchFunctionMode):
 
             x, weight = (a, b) if a_is_activation else (b, a)
             return self._affine(Affine(x, weight, None, apply, False, weight), self._first)
+        a_point, b_point = a.detach().requires_grad_(), b.detach().requires_grad_()
         with torch.enable_grad():
-            points = [factor.detach().requires_grad_() for factor in (a, b)]
-            z = func(*equation, *points)
+            product = func(*equation, a_point, b_point)
 
-        def pullback(relevance: Tensor) -> tuple[Tensor, ...]:
-            share = relevance / (2 * stabilised(z.detach(), self.epsilon))
-            pulled = torch.autograd.grad(z, points, share)
-            return tuple(
-                point.detach() * gradient for point, gradient in zip(points, pulled, strict=True)
-            )
+        def pullback(relevance: Tensor) -> tuple[Tensor, Tensor]:
+            """Return factor ⊙ its gradient for the shares R / 2z, for both factors."""
+            share = relevance / (2 * stabilised(product.detach(), self.epsilon))
+            by_a, by_b = torch.autograd.grad(product, (a_point, b_point), share)
+            return a_point.detach() * by_a, b_point.detach() * by_b
 
-        return _with_pullback(z.detach(), pullback, a, b)
+        return _with_pullback(product.detach(), pullback, a, b)
 
     def _softmax(self, x: Tensor, dim: int = -1, *rest: Any, **options: Any) -> Tensor:
         """A softmax s(x), by AttnLRP's rule (its Taylor expansion): R_j = x_j (R_j − s_j Σ_k R_k)."""

@@ -96,6 +96,7 @@ def gamma_rule(gamma: float) -> Rule:
     """Return the γ rule: shares x_j w_jk, times 1 + γ where they have the sign of z_k."""
 
     def rule(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
+        """Return the relevance of the layer's inputs (B, …), given that of its outputs."""
         z = layer.apply(layer.x, layer.weight, layer.bias)
         positive_x, negative_x = layer.x.clamp_min(0), layer.x.clamp_max(0)
         more_positive = layer.weight + gamma * layer.weight.clamp_min(0)
@@ -129,6 +130,7 @@ def box(low: Tensor, high: Tensor) -> Rule:
     """Return the rule with shares x_j w_jk − l_j w⁺_jk − h_j w⁻_jk, for inputs between l = `low` and h = `high`."""
 
     def rule(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
+        """Return the relevance of the layer's inputs (B, …), given that of its outputs."""
         positive_weight, negative_weight = layer.weight.clamp_min(0), layer.weight.clamp_max(0)
         z = layer.apply(layer.x, layer.weight, layer.bias)
         z = z - layer.apply(low, positive_weight, _signed_bias(layer.bias, True))

@@ -250,6 +250,7 @@ class Rise(Explainer):
             return unmoved.flatten(1).gather(1, original[sample]).reshape(unmoved.shape)
 
         def masked(sample: Tensor, number: Tensor) -> Tensor:
+            """Return each sample under its mask `number`, (R, …); removed positions are 0 after normalisation."""
             return inputs[sample].mul_(masks(sample, number).reshape(len(sample), 1, *size))
 
         total = torch.zeros(len(batch), positions, dtype=torch.float64, device=inputs.device)
@@ -293,10 +294,10 @@ def smooth_masks(
         uniform = torch.where(mirrored.reshape(-1, *[1] * len(sides)), 1 - uniform, uniform)
     kept = (uniform < keep).float()
     shift = rand.uniform(shifts, (len(sides),))
-    weights = [
-        _enlarging_weights(cell_count, side, shift[:, axis])
-        for axis, (cell_count, side) in enumerate(zip(counts, sides, strict=True))
-    ]
+    # Linear interpolation along one axis after another; each is a product with a matrix.
+    weights = []
+    for axis, (cell_count, side) in enumerate(zip(counts, sides, strict=True)):
+        weights.append(_enlarging_weights(cell_count, side, shift[:, axis]))
     rows, columns = weights[-2], weights[-1]
     if len(sides) == 2:
         return rows @ kept @ columns.mT

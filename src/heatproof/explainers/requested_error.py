@@ -71,7 +71,11 @@ def counts_and_errors(
 def _climb(
     explainer: Any, model: Model, batch: Batch, target: Tensor, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the maps (B, …), and their counts and errors (B, 2); samples that are precise enough drop out."""
+    """Return the maps (B, …), and their counts and errors (B, 2); samples that are precise enough drop out.
+
+    A method with `steps` has an error that one map shows: the gap to the sum that its map should have. The error of a
+    method with random draws is estimated from a second map, and from the one of the count before.
+    """
     has_steps = hasattr(explainer, "steps")
     map_of_row: dict[int, Tensor] = {}
     reached = torch.zeros(len(batch), 2, dtype=torch.float64)
@@ -90,6 +94,7 @@ def _climb(
         else:
             second = counted(model, rows, classes, seed + _OTHER_DRAWS)
             error = _standard_error(maps, second, half_as_many)
+            # At the first count there is no map of half as many draws, which the error is taken from as well.
             may_stop = half_as_many is not None
             half_as_many = second
         reached[active] = torch.stack([torch.full_like(error, count), error], 1)

@@ -117,6 +117,7 @@ class _Intercept(TorchFunctionMode):
         self.replace = replace
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Compute a torch function that the network calls: by `replace` if it has a rule, else as torch does."""
         options = dict(kwargs or {})
         spelling = _NAMES.get(func)
         if spelling is None or options.get("return_indices") or options.get("out") is not None:
@@ -222,12 +223,14 @@ class DeepLift(FromBaseline):
         for layers which do not keep the samples in the first dimension; then the baseline gets as many rows as the input.
         """
         n = len(inputs)
+        # Auxiliary tensors differ among samples, and with them their baseline passes.
+        fewest_rows = n if aux else 1
         try:
             return self._rescaled_maps(
-                model, inputs, aux, target, baseline, baseline_rows=n if aux else 1
+                model, inputs, aux, target, baseline, baseline_rows=fewest_rows
             )
         except _PassesDiffer:
-            pass
+            pass  # try again with a row for each sample
         try:
             return self._rescaled_maps(model, inputs, aux, target, baseline, baseline_rows=n)
         except _PassesDiffer:
@@ -410,6 +413,7 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
         indivisible = delta.abs() < _smallest_divisor(x)
 
     def pullback(gradient: Tensor) -> Tensor:
+        """Return the gradient by the input (B, …), given that by the output."""
         gradient = gradient.flatten(-dimensions)
         derivative = zeros.scatter_add(-1, winner, gradient)
         passed_on = zeros.scatter_add(-1, winner, gradient * same_winner)
@@ -438,6 +442,7 @@ class _PositiveGradient(Explainer):
         has_rectifier = False
 
         def guide(call: _Call) -> Tensor:
+            """Return the value of a call; that of a ReLU passes back only the positive part of its gradient."""
             nonlocal has_rectifier
             if not _rectifies(call):
                 return call.compute(call.x)  # type: ignore[no-any-return]

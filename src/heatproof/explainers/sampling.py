@@ -214,19 +214,19 @@ def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Ten
     """
     n = kept.shape[2]
     exists = _exists(counts, n).double()
-    whole, empty = scores[:, :1], scores[:, 1:2]
-    equal_share = (whole - empty) / counts[:, None]
+    score_of_all, score_of_none = scores[:, :1], scores[:, 1:2]
+    equal_share = (score_of_all - score_of_none) / counts[:, None]
 
-    # One row per pair: its first coalition z, and half the difference of the two scores.
+    # One row per pair: its first coalition, and half the difference of the two scores.
     end = 2 + (kept.shape[1] - 2) // 2 * 2
-    z = kept[:, 2:end:2].double()
+    coalition = kept[:, 2:end:2].double()
     pair_weight = 2 * weight[:, 2:end:2]
     half_difference = (scores[:, 2:end:2] - scores[:, 3:end:2]) / 2
 
     # Σφ is fixed, so only the deviations from an equal share are unknown. They sum to 0, and so do the rows of
     # `centred` and the directions that `gram` sees.
-    size = z.sum(2)
-    centred = z - exists[:, None] * (size / counts[:, None])[..., None]
+    size = coalition.sum(2)
+    centred = coalition - exists[:, None] * (size / counts[:, None])[..., None]
     gain = half_difference - equal_share * (size - counts[:, None] / 2)
     weighted = (pair_weight[..., None] * centred).mT
     gram = weighted @ centred
@@ -359,6 +359,7 @@ class _Game:
         versions = (weight > 0).sum(1) * fill_count
 
         def make_versions(sample: Tensor, version: Tensor) -> Any:
+            """Return the inputs of these versions: fills count fastest, as in version = subset · fills + fill."""
             return self.with_subset(sample, version // fill_count, version % fill_count)
 
         with torch.no_grad():

@@ -59,12 +59,14 @@ def noisy_moments(
         originals = batch[torch.arange(rows.start, rows.stop) // samples]
         copies = torch.arange(rows.start, rows.stop, device=model.device)
         sample, draw = copies // samples, copies % samples
-        drawn = rand.normal(rand.fold(key[sample], draw), batch.x.shape[1:])
-        noise = originals.carried(drawn.to(batch.x))
+        standard_noise = rand.normal(rand.fold(key[sample], draw), batch.x.shape[1:])
+        noise = originals.carried(standard_noise.to(batch.x))
         noisy = originals.with_x(originals.x + per_row(scale[sample], batch.x) * noise)
         maps = of(model, noisy, target[sample], seed)
-        if not len(first):  # only now the shape of the maps is known
-            first, total, squares = (maps.new_zeros(len(batch), *maps.shape[1:]) for _ in range(3))
+        if not len(first):
+            # Only now the shape of the maps is known.
+            first = maps.new_zeros(len(batch), *maps.shape[1:])
+            total, squares = torch.zeros_like(first), torch.zeros_like(first)
         sample = sample.to(maps.device)
 
         # The maps of draw 0 among these copies, and the first sample that one of them belongs to.

@@ -82,6 +82,7 @@ class Model:
         embedding: str | None = None,
         task: Any = None,
     ) -> None:
+        """Check the arguments, and make a frozen copy of the network; the module that was given stays as it is."""
         if isinstance(module, Model):
             raise UserError("Model(...) was given a heatproof.Model; pass the torch module itself")
         if not isinstance(module, nn.Module):
@@ -91,7 +92,7 @@ class Model:
         if rows < 1:
             raise UserError(f"rows must be at least 1, got {rows}")
         self.name = name or type(module).__name__
-        output_names = None if classes is None else tuple(str(c) for c in classes)
+        output_names = None if classes is None else tuple(map(str, classes))
         if task is None and len(output_names or ()) == 2 and has_one_output(module):
             task = Binary()  # two names for one output are those of no and yes
         self.declared = None if task is None else as_task(task).numbered(output_names)

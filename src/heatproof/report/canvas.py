@@ -103,9 +103,7 @@ class Box:
 
     def svg(self) -> str:
         """The element."""
-        where = " ".join(
-            f'{k}="{plain(v)}"' for k, v in zip(("x", "y"), (self.x, self.y), strict=True)
-        )
+        where = f'x="{plain(self.x)}" y="{plain(self.y)}"'
         size = f'width="{plain(self.width)}" height="{plain(self.height)}"'
         return f'<rect {where} {size} rx="2" fill="var(--{self.colour})" fill-opacity="{self.opacity:.2g}"/>'
 
@@ -185,12 +183,18 @@ class Words:
 
     def svg(self) -> str:
         """The element."""
-        more = f' text-anchor="{self.anchor}"' if self.anchor != "start" else ""
-        more += f' font-size="{self.size:g}"' if self.size != 12 else ""
-        more += ' font-weight="650"' if self.bold else ""
         x, y = plain(self.x), plain(self.y)
-        more += f' transform="rotate(-90 {x} {y})"' if self.turned else ""
-        return f'<text x="{x}" y="{y}" fill="var(--{self.colour})"{more}>{escape(self.text)}</text>'
+        attributes = f'x="{x}" y="{y}" fill="var(--{self.colour})"'
+        # Defaults are left out, which keeps pages small.
+        if self.anchor != "start":
+            attributes += f' text-anchor="{self.anchor}"'
+        if self.size != 12:
+            attributes += f' font-size="{self.size:g}"'
+        if self.bold:
+            attributes += ' font-weight="650"'
+        if self.turned:
+            attributes += f' transform="rotate(-90 {x} {y})"'
+        return f"<text {attributes}>{escape(self.text)}</text>"
 
     def artist(self, unit: float) -> Artist:
         """The same for matplotlib."""
@@ -286,28 +290,34 @@ class Sheet:
     @property
     def pieces(self) -> list[Piece]:
         """All pieces."""
-        return [piece for _, group in self.groups for piece in group]
+        pieces: list[Piece] = []
+        for _, of_group in self.groups:
+            pieces += of_group
+        return pieces
 
     def svg(self, alt: str = "", alone: bool = False) -> Markup:
         """The drawing as SVG for a page, or `alone` for a file, which then brings its colours along."""
         size = f'width="{plain(self.width)}" height="{plain(self.height)}"'
         about = f'viewBox="0 0 {plain(self.width)} {plain(self.height)}" {size} role="img" aria-label="{escape(alt)}"'
-        parts = []
+        groups = []
         for data, pieces in self.groups:
             body = "".join(piece.svg() for piece in pieces)
-            carried = " ".join(
-                f'data-{name.replace("_", "-")}="{escape(value)}"' for name, value in data.items()
-            )
-            parts.append(f'<g class="mark" {carried}>{body}</g>' if data else body)
-        # The font is an attribute of the root, for a rule for `text` would override the size and weight of each text.
-        # A file and a notebook do not know which colours surround the drawing, so it brings paper along.
-        root = ' xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12"'
-        root += ' style="background:#fff;max-width:100%;height:auto"'
-        spaced = root if alone else ""
-        style = f"<style>{css(dark=False)}</style>" if alone else ""
-        return Markup(
-            f"<svg{spaced} {about}>{style}{''.join(parts)}</svg>"
-        )  # all text in it was escaped
+            if not data:
+                groups.append(body)
+                continue
+            attributes = []
+            for name, value in data.items():
+                attributes.append(f'data-{name.replace("_", "-")}="{escape(value)}"')
+            groups.append(f'<g class="mark" {" ".join(attributes)}>{body}</g>')
+        root = style = ""
+        if alone:
+            # The font is an attribute of the root, for a rule for `text` would override the size and weight of each
+            # text. A file and a notebook do not know which colours surround the drawing, so it brings paper along.
+            root = ' xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12"'
+            root += ' style="background:#fff;max-width:100%;height:auto"'
+            style = f"<style>{css(dark=False)}</style>"
+        # All text in it was escaped.
+        return Markup(f"<svg{root} {about}>{style}{''.join(groups)}</svg>")
 
     def encoded(self, kind: str, title: str, inches: float) -> bytes:
         """The drawing as a file of this width: svg, or pdf or png by matplotlib."""
@@ -374,6 +384,7 @@ SMALLEST_TYPE = 6
 
 
 def _moved(piece: Piece, dx: float, dy: float) -> Piece:
+    """Return a piece moved to the right by dx and down by dy."""
     if isinstance(piece, Stroke):
         return Stroke(
             [(x + dx, y + dy) for x, y in piece.points],
@@ -393,32 +404,36 @@ def flowed(plots: Sequence[Plot], inches: float) -> list[Sheet]:
     rows: list[list[Plot]] = []
     most = max([inches * PIXELS, *(plot.sheet.width for plot in plots)])
     for plot in plots:
-        used = sum(p.sheet.width + GAP for p in rows[-1]) if rows else math.inf
+        used = math.inf  # before the first plot there is no row
+        if rows:
+            used = sum(earlier.sheet.width + GAP for earlier in rows[-1])
         if used + plot.sheet.width > most:
             rows.append([])
         rows[-1].append(plot)
     sheets: list[Sheet] = []
     for row in rows:
-        headed = HEAD if any(p.title for p in row) else 0.0
-        tall = headed + max(p.sheet.height for p in row)
-        if not sheets or sheets[-1].height + GAP + tall > TALLEST:
+        head = HEAD if any(plot.title for plot in row) else 0.0
+        row_height = head + max(plot.sheet.height for plot in row)
+        if not sheets or sheets[-1].height + GAP + row_height > TALLEST:
             sheets.append(Sheet(0, 4))
         else:
             sheets[-1].height += GAP
-        sheet, top, x = sheets[-1], sheets[-1].height, 0.0
+        sheet = sheets[-1]
+        top, x = sheet.height, 0.0
         for plot in row:
             right = x + plot.sheet.width
             if plot.title:
                 sheet.add(Words(x, top + 13, plot.title, "ink", bold=True))
-                right = max(right, x + 1.2 * width_of(plot.title))
-            if plot.title and plot.note:
-                after = x + 1.2 * width_of(plot.title) + 6
-                sheet.add(Words(after, top + 13, plot.note, "third"))
-                right = max(right, after + 1.2 * width_of(plot.note))
-            sheet.place(plot.sheet, x, top + headed)
+                # With some room, for titles are bold and `width_of` is an estimate.
+                end_of_title = x + 1.2 * width_of(plot.title)
+                right = max(right, end_of_title)
+                if plot.note:
+                    sheet.add(Words(end_of_title + 6, top + 13, plot.note, "third"))
+                    right = max(right, end_of_title + 6 + 1.2 * width_of(plot.note))
+            sheet.place(plot.sheet, x, top + head)
             sheet.width = max(sheet.width, right)
             x += plot.sheet.width + GAP
-        sheet.height = top + tall
+        sheet.height = top + row_height
     return sheets
 
 

@@ -210,6 +210,7 @@ def _table_of_points(chart: Scatter, looks: Looks) -> Table | None:
 def _row_of_point(
     heading: str, row: dict[Any, Any], is_sample: bool, looks: Looks
 ) -> dict[str, str]:
+    """Return the cells of one point: its name, which is its note or its method, its coordinates and what they show."""
     explainer = row.get("explainer")
     method = "" if explainer is None or pd.isna(explainer) else shown_name(explainer, looks)
     names = (str(row["note"]), method) if is_sample else (method, str(row["note"]))

@@ -53,7 +53,10 @@ def plots_of(component: Component, looks: Looks) -> list[Plot]:
     if isinstance(component, ScoreChart):
         return _score_plots(component, looks)
     if isinstance(component, CurveChart):
-        return [plot for _, plots in curve_plots_by_panel(component, looks) for plot in plots]
+        all_plots: list[Plot] = []
+        for _, plots in curve_plots_by_panel(component, looks):
+            all_plots += plots
+        return all_plots
     if isinstance(component, Matrix):
         return _matrix_plots(component, looks) if component.shaded else []
     if isinstance(component, Scatter):
@@ -157,6 +160,7 @@ def _score_plots(chart: ScoreChart, looks: Looks) -> list[Plot]:
     samples_per_row = min(MOST_SAMPLES, max(1, ALL_SAMPLES // len(rows)))
     marks: dict[str, list[Mark]] = {}
     guides: dict[str, list[tuple[str, float]]] = {}
+    # One chance level for all rows of a panel is a line through the panel; otherwise each row shows its own.
     for panel in panels(rows):
         of_panel = rows[rows["panel"] == panel]
         guides[panel] = list(chart.guides.items())
@@ -194,8 +198,11 @@ def _score_plots(chart: ScoreChart, looks: Looks) -> list[Plot]:
 
 
 def _score_mark(chart: ScoreChart, row: Any, looks: Looks, cloud: Sequence[float]) -> Mark:
+    """Return the dot of one row of a chart, with its interval; `cloud` has the scores of single samples behind it."""
     look = look_of(row, looks)
-    score = row.score if not chart.log_x or row.score > 0 else math.nan
+    # A logarithmic axis has no place for 0 and below.
+    is_on_axis = row.score > 0 or not chart.log_x
+    score = row.score if is_on_axis else math.nan
     has_own_chance = math.isfinite(row.chance)
     chance_text = f"chance {number(row.chance)}" if has_own_chance else ""
     return Mark(
@@ -271,16 +278,17 @@ def curve_plots_by_panel(chart: CurveChart, looks: Looks) -> list[tuple[str, lis
         of_references = references.get(panel, []) + references.get("", [])
         by_panel.append((panel, lines, of_references))
 
-    every = [
-        *(curve for _, lines, _ in by_panel for of_line in lines.values() for curve in of_line)
-    ]
-    every += [curve for _, _, of_references in by_panel for curve in of_references]
-    marks = [m for curve in every for m in curve.marks]
-    limits = axis_limits(
-        [value for m in marks for value in (m.value, m.low, m.high)], chart.limits, False
-    )
+    # All panels share their scales, so that they can be compared.
+    marks: list[Mark] = []
+    for _, lines, of_references in by_panel:
+        for of_line in [*lines.values(), of_references]:
+            for curve in of_line:
+                marks += curve.marks
+    heights: list[float] = []
+    for m in marks:
+        heights += [m.value, m.low, m.high]
     common: dict[str, Any] = {
-        "limits": limits,
+        "limits": axis_limits(heights, chart.limits, False),
         "x": chart.x_label,
         "y": chart.y_label,
         "at": [m.x for m in marks],
@@ -289,24 +297,24 @@ def curve_plots_by_panel(chart: CurveChart, looks: Looks) -> list[tuple[str, lis
         "percent": chart.percent,
         "guides": list(chart.guides.items()),
     }
-    drawn = []
+    plots_by_panel = []
     for panel, lines, of_references in by_panel:
         note = chart.panel_notes.get(panel, "")
         if not chart.plot_per_line:
-            together = [*of_references, *_named_by_line(lines, looks)]
+            all_lines = [*of_references, *_named_by_line(lines, looks)]
             width = ONE_PLOT if len(by_panel) == 1 else WIDE
-            drawn.append((panel, [curves(panel, together, note=note, width=width, **common)]))
+            plot = curves(panel, all_lines, note=note, width=width, **common)
+            plots_by_panel.append((panel, [plot]))
             continue
-        of_panel_plots = []
-        for line, own in lines.items():
-            faint = _faint(lines, line)
+        # Each line has a plot of its own, with the other lines faint behind it.
+        plots = []
+        for line, of_line in lines.items():
+            background = [*_faint(lines, line), *of_references]
+            panel_and_note = ", ".join(filter(None, (panel, note)))
             name = shown_name(line, looks)
-            beside = ", ".join(filter(None, (panel, note)))
-            of_panel_plots.append(
-                curves(name, [*faint, *of_references, *own], note=beside, **common)
-            )
-        drawn.append((panel, of_panel_plots))
-    return drawn
+            plots.append(curves(name, [*background, *of_line], note=panel_and_note, **common))
+        plots_by_panel.append((panel, plots))
+    return plots_by_panel
 
 
 def _dashes(points: pd.DataFrame, chart: CurveChart) -> dict[Any, tuple[float, ...]]:
@@ -482,6 +490,7 @@ def _by_group(keys: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 
 
 def _scatter_plots(chart: Scatter, looks: Looks) -> list[Plot]:
+    """Return a plot of points for every panel; a panel with too many samples shows some, evenly spread."""
     rows = with_columns(
         chart.points,
         x_low=math.nan,
@@ -501,15 +510,15 @@ def _scatter_plots(chart: Scatter, looks: Looks) -> list[Plot]:
     x_limits, y_limits = _scatter_limits(chart, rows)
     names = panels(rows)
     most = min(MOST_SAMPLES, max(1, ALL_SAMPLES // len(names)))
-    drawn = []
+    plots = []
     for panel in names:
         of_panel = rows[rows["panel"] == panel]
         if chart.is_sample and len(of_panel) > most:
-            at = np.linspace(0, len(of_panel) - 1, most).round().astype(int)
-            of_panel = of_panel.iloc[at]
+            shown_rows = np.linspace(0, len(of_panel) - 1, most).round().astype(int)
+            of_panel = of_panel.iloc[shown_rows]
         marks = [_point_mark(chart, row, looks) for row in records(of_panel)]
         is_large = not chart.is_sample
-        drawn.append(
+        plots.append(
             points_plot(
                 shown_name(panel, looks),
                 marks,
@@ -526,7 +535,7 @@ def _scatter_plots(chart: Scatter, looks: Looks) -> list[Plot]:
                 **({"width": ONE_PLOT, "height": 260.0} if is_large else {}),
             )
         )
-    return drawn
+    return plots
 
 
 def _scatter_limits(chart: Scatter, rows: pd.DataFrame) -> tuple[Limits, Limits]:

@@ -55,27 +55,31 @@ def example_maps(overview: Overview, proof: ProofSheet) -> ExampleMaps | None:
     sample = tiles.samples[0]  # the typical one
     explainers = [name for name in _shown_explainers(overview, test) if name in proof.rows]
 
-    changes = []
+    # Changes under which every explainer has a score on this sample are preferred: there the prediction stayed.
+    changes, scored_changes = [], []
     for number, (condition, title) in enumerate(tiles.columns):
-        pairs = [tiles.scores.get((name, condition, sample), (math.nan, "")) for name in explainers]
-        if condition != CLEAN:
-            changes.append((number, title, all(math.isfinite(score) for score, _ in pairs)))
-    scored = [(number, title) for number, title, is_scored in changes if is_scored]
+        if condition == CLEAN:
+            continue
+        changes.append((number, title))
+        cells = [tiles.scores.get((name, condition, sample)) for name in explainers]
+        if all(cell is not None and math.isfinite(cell[0]) for cell in cells):
+            scored_changes.append((number, title))
+    candidates = scored_changes or changes
     is_wide = proof.wide > proof.size
-    offered = scored or [(number, title) for number, title, _ in changes]
-    chosen = offered[-1:] if is_wide else _first_and_last(offered)
+    chosen = candidates[-1:] if is_wide else _first_and_last(candidates)
 
     kind = overview.kind
-    unchanged = "each time " if scored else ""
-    prediction = proof.said_of(sample).rpartition(", ")[0]
     has_classes = bool(overview.samples["probability"].notna().any())
-    verb = "says" if has_classes else "predicts"
-    says = f"The model {verb} {prediction} {unchanged}" if prediction else ""
-    counted = f"(one {kind.sample} of {overview.sample_count}). "
-    scale = f"1 = the same map, 0 = as similar as maps of unrelated {kind.samples}."
+    text = f"1 = the same map, 0 = as similar as maps of unrelated {kind.samples}."
+    prediction = proof.said_of(sample).rpartition(", ")[0]
+    if prediction:
+        verb = "says" if has_classes else "predicts"
+        each_time = " each time" if scored_changes else ""
+        sample_in_words = f"(one {kind.sample} of {overview.sample_count})"
+        text = f"The model {verb} {prediction}{each_time} {sample_in_words}. {text}"
     return ExampleMaps(
-        title="Same prediction. Same explanation?" if scored else "Same explanation?",
-        text=(says + counted if says else "") + scale,
+        title="Same prediction. Same explanation?" if scored_changes else "Same explanation?",
+        text=text,
         columns=[(0, tiles.columns[0][1]), *chosen],
         rows=[ExampleRow(proof.rows.index(name), name, _note(test, name)) for name in explainers],
         is_wide=is_wide,

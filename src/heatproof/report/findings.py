@@ -290,8 +290,11 @@ def _sample_size(results: Sequence[AxisResult]) -> Iterator[Finding]:
 
 def _small_budget(results: Sequence[AxisResult], manifest: Manifest) -> Iterator[Finding]:
     """Yield the methods with fewer samples, draws or steps than their default."""
-    methods = {explainer for result in results for explainer in result.explainers}
-    methods -= {explainer for result in results for explainer in result.controls}
+    methods: set[str] = set()
+    for result in results:
+        methods |= set(result.explainers)
+    for result in results:
+        methods -= set(result.controls)
     names = results[0].unmarked_names
     budgets: dict[str, str] = {}
     items, defaults = [], []
@@ -309,7 +312,8 @@ def _small_budget(results: Sequence[AxisResult], manifest: Manifest) -> Iterator
                 items.append(f"{names[explainer]} ({value} {budget.name})")
                 defaults.append({registered: {budget.name: budget.default}})
     if budgets:
-        words = {"budgets": each((names[e], text) for e, text in budgets.items())}
+        in_words = [(names[explainer], budget) for explainer, budget in budgets.items()]
+        words = {"budgets": each(in_words)}
         change = {"explainers": defaults}
         yield SMALL_BUDGET.filled(words, budgets, items=tuple(items), change=change)
 

@@ -27,12 +27,12 @@ DOMINATED = finding_template(
 
 def weighed(results: Sequence[AxisResult]) -> list[tuple[AxisResult, AxisResult]]:
     """Return the pairs of results of one dataset and model that are weighed against each other."""
-    return [
-        (first, second)
-        for second in results
-        for first in results
-        if first.axis.name == second.axis.frontier_partner
-    ]
+    pairs = []
+    for second in results:
+        for first in results:
+            if first.axis.name == second.axis.frontier_partner:
+                pairs.append((first, second))
+    return pairs
 
 
 def frontier_components(results: Sequence[AxisResult]) -> tuple[list[Scatter], list[Scatter]]:
@@ -53,8 +53,9 @@ def frontier_components(results: Sequence[AxisResult]) -> tuple[list[Scatter], l
         if scatter is not None:
             scatters[key] = scatter
     main_keys = [key for key in scatters if key in named_pairs] or list(scatters)[:1]
-    others = [scatter for key, scatter in scatters.items() if key not in main_keys]
-    return [scatters[key] for key in main_keys], others
+    main = [scatters[key] for key in main_keys]
+    rest = [scatter for key, scatter in scatters.items() if key not in main_keys]
+    return main, rest
 
 
 def comparable(first: AxisResult, second: AxisResult) -> bool:
@@ -177,9 +178,10 @@ def frontier_findings(first: AxisResult, second: AxisResult) -> Iterator[Finding
     methods = _methods_of_both(first, second)
     verdicts = [result.verdict(result.headlines[0]) for result in (first, second)]
     for method in methods:
-        winners = [m for m in methods if all(verdict.beats(m, method) for verdict in verdicts)]
-        if winners:
-            losers_by_winner.setdefault(winners[0], []).append(method)
+        for rival in methods:
+            if all(verdict.beats(rival, method) for verdict in verdicts):
+                losers_by_winner.setdefault(rival, []).append(method)
+                break
 
     names = second.unmarked_names
     for winner, losers in losers_by_winner.items():

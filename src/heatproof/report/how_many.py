@@ -49,14 +49,12 @@ def number_of_samples(results: Sequence[AxisResult]) -> str:
 def precision_not_reached(results: Sequence[AxisResult]) -> Iterator[Finding]:
     """Yield that a run ended before it was as precise as the study asked for."""
     sampling, looks = _decisions(results)
-    if (
-        sampling is None
-        or not looks
-        or looks[-1].outcome not in ("missed", "at_most", "all samples")
-    ):
+    if sampling is None or not looks:
         return
     last = looks[-1]
     advice = {"missed": SMALLER_WIDTH, "at_most": RAISE_THE_CAP, "all samples": MORE_DATA}
+    if last.outcome not in advice:
+        return
     words = {"do": advice[last.outcome]}
     if sampling.until:
         open_pairs = _open(last, results)
@@ -66,7 +64,9 @@ def precision_not_reached(results: Sequence[AxisResult]) -> Iterator[Finding]:
         )
         words["means"] = UNDECIDED
         items = tuple(_pair_in_words(pair, results) for pair in open_pairs)
-        methods = dict.fromkeys(name for pair in open_pairs for name in (pair.a, pair.b))
+        methods: dict[str, None] = {}
+        for pair in open_pairs:
+            methods |= {pair.a: None, pair.b: None}
     else:
         wide = _too_wide(sampling, last, results)
         words["seen"] = _widest(sampling, last, wide, results)
@@ -96,6 +96,7 @@ def _name(explainer: str, results: Sequence[AxisResult]) -> str:
 def _of_pilot(sampling: Sampling, looks: Sequence[Look], results: Sequence[AxisResult]) -> str:
     """Say what the pilot planned, and whether that was enough."""
     pilot, last = looks[0], looks[-1]
+    fixed = _left_out_of_width(results)
     width = f"± {sampling.half_width:g}"
     goal = f"{width} on the overall score of {_what_has_a_say(results)}"
     if pilot.outcome == "no scores":
@@ -103,27 +104,31 @@ def _of_pilot(sampling: Sampling, looks: Sequence[Look], results: Sequence[AxisR
     if not last.stops:
         return f"a pilot planned {pilot.next:,} for {goal}, which are still being tested."
     if pilot.stops and last.outcome == "reached":
-        return f"the pilot was enough for {goal}.{_given(results)}"
+        return f"the pilot was enough for {goal}.{fixed}"
     varying = _most_varying(pilot, results)
     if last.outcome == "reached":
-        return f"by a pilot of {pilot.samples}, so many are needed for {goal}{varying}.{_given(results)}"
+        return f"by a pilot of {pilot.samples}, so many are needed for {goal}{varying}.{fixed}"
     needed = max(look.needed or 0 for look in (pilot, last))
     reasons = {
         "at_most": f"the most allowed (at_most); about {needed:,} are needed for {goal}{varying}",
         "all samples": f"about {needed:,} are needed for {goal}{varying}",
         "missed": f"a pilot of {pilot.samples} planned them for {goal}, but scores vary more than in the pilot",
     }
-    return f"{reasons[last.outcome]}.{_given(results)}"
+    return f"{reasons[last.outcome]}.{fixed}"
 
 
 def _what_has_a_say(results: Sequence[AxisResult]) -> str:
     """Return the methods and tests for which the number was chosen, such as "4 methods (stability, faithfulness)"."""
-    ranking = [result for result in results if has_a_say(result.axis)]
-    methods = {name for result in ranking for name in result.explainers} - {
-        name for result in ranking for name in result.controls
-    }
-    tests = ", ".join(result.label for result in ranking)
-    return f"{len(methods)} {plural(list(methods), 'method', 'methods')} ({tests})"
+    explainers: set[str] = set()
+    controls: set[str] = set()
+    tests = []
+    for result in results:
+        if has_a_say(result.axis):
+            explainers |= set(result.explainers)
+            controls |= set(result.controls)
+            tests.append(result.label)
+    methods = list(explainers - controls)
+    return f"{len(methods)} {plural(methods, 'method', 'methods')} ({', '.join(tests)})"
 
 
 def _most_varying(look: Look, results: Sequence[AxisResult]) -> str:
@@ -136,19 +141,22 @@ def _most_varying(look: Look, results: Sequence[AxisResult]) -> str:
     return f"; {most.evaluation} of {_name(most.explainer, results)}{model} varies most"
 
 
-def _given(results: Sequence[AxisResult]) -> str:
+def _left_out_of_width(results: Sequence[AxisResult]) -> str:
     """Say what the half-width does not include, because more samples would not change it."""
-    given = []
-    ranking = [result for result in results if has_a_say(result.axis)]
-    references = {name for result in ranking for name in result.arrays.references}
+    references: set[str] = set()
+    has_random_networks = False
+    for result in results:
+        if has_a_say(result.axis):
+            references |= set(result.arrays.references)
+            has_random_networks |= any(measure.networks for measure in result.headlines)
+    left_out = []
     if references:
-        given.append(f"the {len(references)} reference {results[0].words.samples}")
-    measures = [measure for result in ranking for measure in result.headlines]
-    if any(measure.networks for measure in measures):
-        given.append("the random networks")
-    if not given:
+        left_out.append(f"the {len(references)} reference {results[0].words.samples}")
+    if has_random_networks:
+        left_out.append("the random networks")
+    if not left_out:
         return ""
-    return f" The ± takes {listing(given)} as given; the printed intervals add their choice."
+    return f" The ± takes {listing(left_out)} as given; the printed intervals add their choice."
 
 
 def _too_wide(sampling: Sampling, look: Look, results: Sequence[AxisResult]) -> list[WidthEntry]:

@@ -53,13 +53,15 @@ def draw_map(values: NDArray[Any], signed: bool, side: int = LARGEST_MAP) -> str
 
 def filters() -> Markup:
     """Return the SVG filters `signed` and `unsigned`, which colour grey maps and let zero show what is behind."""
-    both = "".join(
-        _filter(name, signed) for name, signed in (("signed", True), ("unsigned", False))
-    )
+    both = _filter("signed", signed=True) + _filter("unsigned", signed=False)
     return Markup(f'<svg class="unseen" width="0" height="0" aria-hidden="true">{both}</svg>')
 
 
 def _filter(name: str, signed: bool) -> str:
+    """Return an SVG filter that makes colours and opacity of the grey level of a map.
+
+    Of a signed map, the middle grey is zero.
+    """
     # A signed map changes its colour at zero; one without sign goes through all colours of its scale.
     way = "discrete" if signed else "table"
     channels = ""

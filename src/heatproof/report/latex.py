@@ -111,11 +111,12 @@ class Tabular:
 
     def blocks(self, most: int) -> list[Tabular]:
         """Return the table as one or more with at most so many columns beside the first, to be set under each other."""
-        others = len(self.heads) - 1
-        if others <= most or self.spans:
+        columns_beside_first = len(self.heads) - 1
+        if columns_beside_first <= most or self.spans:
             return [self]
-        count = math.ceil(others / most)
-        size = math.ceil(others / count)
+        # As few blocks as possible, and of about the same width.
+        count = math.ceil(columns_beside_first / most)
+        size = math.ceil(columns_beside_first / count)
         blocks = []
         for start in range(1, len(self.heads), size):
             columns = [0, *range(start, min(start + size, len(self.heads)))]
@@ -189,7 +190,10 @@ def render(content: Tabular, caption: str, label: str, notes: Sequence[str], wid
         r"\footnotesize",
         r"\setlength{\tabcolsep}{4pt}",
     ]
-    digits = digits_for(cell for row in content.rows for cell in row)
+    cells: list[Entry] = []
+    for row in content.rows:
+        cells += row
+    digits = digits_for(cells)
     for i, block in enumerate(content.blocks(most_columns)):
         if i:
             lines.append(r"\\[1ex]")

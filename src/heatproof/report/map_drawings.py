@@ -63,6 +63,7 @@ def ground(item: GalleryItem, width: float, height: float, values: bool = False)
 
 
 def _draw_words(sheet: Sheet, item: GalleryItem) -> None:
+    """Draw the words of a text in lines."""
     size, positions = _flow(item.words, sheet.width, sheet.height)
     for word, (x, y, wide) in zip(item.words, positions, strict=False):
         sheet.add(Words(x + wide / 2, y, _without_marker(word), "ink", "middle", size))
@@ -74,15 +75,18 @@ def _without_marker(token: str) -> str:
 
 
 def _draw_nodes(sheet: Sheet, item: GalleryItem) -> None:
+    """Draw the nodes of a graph with the edges between them, or the points of a set."""
     positions, radius = _node_positions(item, sheet.width, sheet.height)
+    # Behind the two coordinates of the nodes stands their adjacency matrix; its upper half has each edge once.
     edges = np.argwhere(np.triu(item.image[:, 2:], 1) > 0)
-    for i, j in edges:
-        sheet.add(Stroke([positions[i], positions[j]], "third", 1))
+    for start, end in edges:
+        sheet.add(Stroke([positions[start], positions[end]], "third", 1))
     for x, y in positions:
         sheet.add(Dot(x, y, radius, "third", "hollow"))
 
 
 def _draw_columns(sheet: Sheet, item: GalleryItem, values: bool) -> None:
+    """Draw the names of the columns of a table below each other, with `values` their values at the right."""
     step = (sheet.height - 6) / item.image.shape[1]
     size = min(11.0, 0.9 * step)
     room = sheet.width - BADGE if values else 0.36 * sheet.width
@@ -98,6 +102,7 @@ def _draw_columns(sheet: Sheet, item: GalleryItem, values: bool) -> None:
 
 
 def _draw_series(sheet: Sheet, item: GalleryItem) -> None:
+    """Draw the first channels of a series as curves on one scale."""
     low, high = float(item.image.min()), float(item.image.max())
     for channel in item.image[:MOST_CHANNELS]:
         share = (channel - low) / max(high - low, 1e-9)

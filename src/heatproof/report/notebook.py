@@ -33,14 +33,16 @@ class ShownComponent:
         return component_text(self.component, self.looks)
 
     def _repr_html_(self) -> str:
-        part = part_of(self.component, self.looks)
-        if part is None:
+        """Return what a notebook shows: title, plots or table, and caption."""
+        shown = part_of(self.component, self.looks)
+        if shown is None:
             return str(Markup("<p>{}: nothing to show.</p>").format(self.component.title))
-        if isinstance(part, Panel):
-            body = Markup("<style>{}</style>{}{}").format(css(), filters(), part.html)
+        if isinstance(shown, Panel):
+            # The colours of maps come from style sheet and filters, which a notebook does not have.
+            body = Markup("<style>{}</style>{}{}").format(css(), filters(), shown.html)
         else:
-            body = Markup("").join(_plot_html(plot) for plot in part.every)
-        html = Markup("<h4>{}</h4>{}<p>{}</p>").format(part.title, body, part.caption)
+            body = Markup("").join(_plot_html(plot) for plot in shown.every)
+        html = Markup("<h4>{}</h4>{}<p>{}</p>").format(shown.title, body, shown.caption)
         return str(html)
 
 
@@ -65,5 +67,5 @@ def run_html(run: Run) -> str:
     """Return the verdict of a run with a few maps, and whether the run is complete, as HTML."""
     gaps = missing(run.path)
     state = f"Unfinished: {missing_in_words(gaps)}." if gaps else "Complete."
-    made = overviews(run.results(gallery=True), run.samples(), run.manifest)
-    return overviews_html(made, state)
+    verdicts = overviews(run.results(gallery=True), run.samples(), run.manifest)
+    return overviews_html(verdicts, state)

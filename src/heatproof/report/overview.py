@@ -163,39 +163,48 @@ class Overview:
     @cached_property
     def looks(self) -> dict[str, Look]:
         """The name and colour of every explainer, without the marks that a column of the table stands for."""
-        return {
-            name: look for result in self.results for name, look in result.unmarked_looks.items()
-        }
+        looks: dict[str, Look] = {}
+        for result in self.results:
+            looks |= result.unmarked_looks
+        return looks
 
     @cached_property
     def controls(self) -> frozenset[str]:
         """The explainers that ignore the model."""
-        return frozenset(name for result in self.results for name in result.controls)
+        return frozenset().union(*(result.controls for result in self.results))
 
     @cached_property
     def methods(self) -> list[str]:
         """All other explainers: those that are best most often come first, then by their scores on the first test."""
-        names = dict.fromkeys(name for result in self.results for name in result.explainers)
-        methods = [name for name in names if name not in self.controls]
+        methods = [name for name in self._explainers if name not in self.controls]
         return sorted(methods, key=self._standing)
 
+    @property
+    def _explainers(self) -> list[str]:
+        """All explainers of the run, controls as well, in the order of the study."""
+        names: dict[str, None] = {}
+        for result in self.results:
+            names |= dict.fromkeys(result.explainers)
+        return list(names)
+
     def _standing(self, method: str) -> tuple[float, ...]:
+        """Return the key by which methods are sorted, the best first."""
+        if not self.ranked:
+            return (math.inf,)
         labels = [column.verdict.labels.get(method) for column in self.ranked]
-        first = self.ranked[0] if self.ranked else None
-        row = first.scores.get(method) if first is not None else None
-        # Sorting is ascending: much comes first where its sign is turned.
-        score = math.inf if first is None or row is None else -first.measure.sign * row.score
+        first = self.ranked[0]
+        row = first.scores.get(method)
+        # Sorting is ascending, so counts and scores have their signs turned; without a score a method is last.
+        score = math.inf if row is None else -first.measure.sign * row.score
         return (-labels.count(Label.BEST), -labels.count(Label.UNDECIDED), score)
 
     @property
     def rows(self) -> list[str]:
         """The explainers of the table: methods, then controls."""
-        names = dict.fromkeys(name for result in self.results for name in result.explainers)
-        random = {name for column in self.columns if (name := column.verdict.random) is not None}
-        controls = sorted(
-            (name for name in names if name in self.controls), key=random.__contains__
-        )
-        return [*self.methods, *controls]
+        controls = [name for name in self._explainers if name in self.controls]
+        # The control that draws random maps is the last row.
+        random = {column.verdict.random for column in self.columns}
+        return [*self.methods, *sorted(controls, key=random.__contains__)]
 
     def settings(self, explainer: str) -> str:
         """Return the settings of an explainer in words, where its name does not have them."""
@@ -207,12 +216,11 @@ class Overview:
     @property
     def labels(self) -> list[Label]:
         """The labels that occur in the table."""
-        cells = [column.cell(name) for column in self.columns for name in self.rows]
-        return [
-            label
-            for label in (Label.BEST, Label.UNDECIDED, Label.AS_RANDOM)
-            if any(cell.label == label for cell in cells)
-        ]
+        labels: set[Label] = set()
+        for column in self.columns:
+            labels.update(column.cell(name).label for name in self.rows)
+        in_order = (Label.BEST, Label.UNDECIDED, Label.AS_RANDOM)
+        return [label for label in in_order if label in labels]
 
     # ---- sentences ---------------------------------------------------------------------------------------------------
 
@@ -247,9 +255,10 @@ class Overview:
             return "Only controls were tested: there is no method to judge."
         if not self.columns:
             return self._headline_without_columns()
-        scored = [
-            name for name in self.methods if any(name in column.scores for column in self.columns)
-        ]
+        scored = []
+        for name in self.methods:
+            if any(name in column.scores for column in self.columns):
+                scored.append(name)
         if not scored:
             return "No method has a score."
         if not self.ranked:
@@ -277,7 +286,9 @@ class Overview:
     def _headline_of_checks(self) -> str:
         """Say how many methods pass the only tests that were run, where these are checks."""
         sentences = []
-        for column in (column for column in self.columns if column.is_check):
+        for column in self.columns:
+            if not column.is_check:
+                continue
             verdicts = [column.passed.get(name) for name in self.methods]
             passed = verdicts.count(True)
             sentences.append(f"{_counted(passed, len(self.methods))} {column.result.axis.best}.")
@@ -297,42 +308,47 @@ class Overview:
         return f"{name} is better than a random map on {tests}. No other method was tested."
 
     def _headline_of_many(self, methods: Sequence[str], columns: Sequence[Column]) -> str:
+        """Say which method leads on these tests, if one does: it is best on some and never significantly worse."""
         if len(columns) == 1:
             return self._headline_of_one_test(methods, columns[0])
-        wins = {name: [c for c in columns if c.verdict.best == name] for name in methods}
-        winners = [name for name in methods if wins[name]]
-        tests = f"{word(len(columns))} tests"
-        if not winners:
+        columns_won: dict[str, list[Column]] = {}
+        for column in columns:
+            best = column.verdict.best
+            if best is not None and best in methods:
+                columns_won.setdefault(best, []).append(column)
+        if not columns_won:
             return self._headline_without_winner(methods, columns)
-        leader = winners[0]
-        is_beaten = any(c.verdict.beats(other, leader) for c in columns for other in methods)
-        if len(winners) == 1 and is_beaten:
-            lost = [c for c in columns if any(c.verdict.beats(other, leader) for other in methods)]
-            wins_and_losses = f"best on {_titles(wins[leader])}, but significantly worse than another on {_titles(lost)}"
-            return f"No method leads on all tests: {self.looks[leader].name} is {wins_and_losses}."
-        if len(winners) > 1:
-            single = [f"{self.looks[name].name} on {_titles(wins[name])}" for name in winners]
-            return f"No method leads on all tests. Best on single tests: {'; '.join(single)}."
-        labels = [c.verdict.labels.get(leader) for c in columns]
-        parts = [f"best on {word(len(wins[leader]))} of {tests}"]
+        if len(columns_won) > 1:
+            winners = []
+            for name in methods:
+                if name in columns_won:
+                    winners.append(f"{self.looks[name].name} on {_titles(columns_won[name])}")
+            return f"No method leads on all tests. Best on single tests: {'; '.join(winners)}."
+
+        ((leader, won),) = columns_won.items()
+        name = self.looks[leader].name
+        lost = _columns_lost(leader, methods, columns)
+        if lost:
+            wins_and_losses = (
+                f"best on {_titles(won)}, but significantly worse than another on {_titles(lost)}"
+            )
+            return f"No method leads on all tests: {name} is {wins_and_losses}."
+        labels = [column.verdict.labels.get(leader) for column in columns]
         undecided, as_random = labels.count(Label.UNDECIDED), labels.count(Label.AS_RANDOM)
+        results = [f"best on {word(len(won))} of {word(len(columns))} tests"]
         if undecided:
-            parts.append(f"undecided on {word(undecided)}")
+            results.append(f"undecided on {word(undecided)}")
         if as_random:
-            parts.append(f"no better than random on {word(as_random)}")
-        of_all = f"these {word(len(methods))} methods"
-        return f"{self.looks[leader].name} leads {of_all}: {', '.join(parts)}."
+            results.append(f"no better than random on {word(as_random)}")
+        return f"{name} leads these {word(len(methods))} methods: {', '.join(results)}."
 
     def _headline_without_winner(self, methods: Sequence[str], columns: Sequence[Column]) -> str:
         """Say which methods are left where none beats all others on any test."""
         tests = f"{word(len(columns))} tests"
-        if all(set(c.verdict.as_random) == set(c.verdict.methods) for c in columns):
+        verdicts = [column.verdict for column in columns]
+        if all(set(verdict.as_random) == set(verdict.methods) for verdict in verdicts):
             return f"No method is significantly better than a random map on any of {tests}."
-        unbeaten = [
-            name
-            for name in methods
-            if not any(c.verdict.beats(other, name) for c in columns for other in methods)
-        ]
+        unbeaten = [name for name in methods if not _columns_lost(name, methods, columns)]
         if len(unbeaten) == len(methods):
             return f"Undecided: no method is significantly better than another on any of {tests}."
         names = listing(self.looks[name].name for name in unbeaten)
@@ -447,16 +463,16 @@ class Overview:
         claim = f"{tests[:1].upper()}{tests[1:]} alone {'do' if several else 'does'} not show that a map explains the model."
         checks = [column.passed for column in self.columns if column.is_check]
         ignores_model = any(passed.get(control) is False for passed in checks)
-        what = "ignores the model" if ignores_model else "explains nothing"
-        reason = f"No method significantly beats the control “{name}”, which {what}."
-        others = [
-            column for column in self.ranked if column not in unbeaten and control in column.scores
-        ]
-        if others and all(
-            column.verdict.labels.get(control) == Label.AS_RANDOM for column in others
-        ):
-            on = "the other test" if len(others) == 1 else f"the other {word(len(others))} tests"
-            reason += f" On {on} it is no better than a random map."
+        fault = "ignores the model" if ignores_model else "explains nothing"
+        reason = f"No method significantly beats the control “{name}”, which {fault}."
+        # A control that is as bad as random elsewhere shows that the other tests tell methods from it.
+        labels = []
+        for column in self.ranked:
+            if column not in unbeaten and control in column.scores:
+                labels.append(column.verdict.labels.get(control))
+        if labels and set(labels) == {Label.AS_RANDOM}:
+            tests = "the other test" if len(labels) == 1 else f"the other {word(len(labels))} tests"
+            reason += f" On {tests} it is no better than a random map."
         return Caveat(claim, reason, "control-not-beaten")
 
     def warnings(self) -> list[tuple[str, str]]:
@@ -480,12 +496,13 @@ def overviews(
     by_pair: dict[tuple[str, str], list[AxisResult]] = {}
     for result in results:
         by_pair.setdefault((result.dataset, result.model), []).append(result)
-    made = []
+    all_overviews = []
     for (dataset, model), of_pair in by_pair.items():
-        is_here = (samples["dataset"] == dataset) & (samples["model"] == model)
-        findings = findings_here(dataset, model, of_pair, samples[is_here], manifest)
-        made.append(Overview(dataset, model, of_pair, samples[is_here], findings))
-    return made
+        is_of_pair = (samples["dataset"] == dataset) & (samples["model"] == model)
+        own_samples = samples[is_of_pair]
+        findings = findings_here(dataset, model, of_pair, own_samples, manifest)
+        all_overviews.append(Overview(dataset, model, of_pair, own_samples, findings))
+    return all_overviews
 
 
 def word(count: int) -> str:
@@ -502,6 +519,15 @@ def _counted(passed: int, total: int) -> str:
         return "The only method" if total == 1 else f"All {word(total)} methods"
     counted = "No" if passed == 0 else word(passed).capitalize()
     return f"{counted} of {word(total)} methods"
+
+
+def _columns_lost(method: str, methods: Sequence[str], columns: Sequence[Column]) -> list[Column]:
+    """Return the tests on which another method is significantly better than this one."""
+    lost = []
+    for column in columns:
+        if any(column.verdict.beats(rival, method) for rival in methods):
+            lost.append(column)
+    return lost
 
 
 def _titles(columns: Iterable[Column]) -> str:

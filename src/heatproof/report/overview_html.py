@@ -109,23 +109,25 @@ def example_sheet(overview: Overview, proof: ProofSheet, example: ExampleMaps) -
     width = NAME_WIDTH + len(example.columns) * (wide + GAP)
     sheet = Sheet(width, HEAD_HEIGHT + (1 + len(example.rows)) * (TILE + GAP))
     sheet.add(Words(0, HEAD_HEIGHT + TILE / 2, "what the model saw", "third", size=11))
-    for j, (number, title) in enumerate(example.columns):
-        x = NAME_WIDTH + j * (wide + GAP)
+    tops = [HEAD_HEIGHT + (i + 1) * (TILE + GAP) for i in range(len(example.rows))]
+
+    x: float = NAME_WIDTH
+    for number, title in example.columns:
         sheet.add(Words(x + wide / 2, HEAD_HEIGHT - 8, title, "soft", "middle", 11))
         condition = tiles.columns[number][0]
-        item = proof.seen(tiles, condition, sample)
-        if item is not None:
-            draw_tile(
-                sheet, proof, tiles, ("", condition, sample), x, HEAD_HEIGHT, wide, TILE, item
-            )
-        for i, row in enumerate(example.rows):
-            y = HEAD_HEIGHT + (i + 1) * (TILE + GAP)
-            draw_tile(sheet, proof, tiles, (row.explainer, condition, sample), x, y, wide, TILE)
-    for i, row in enumerate(example.rows):
-        y = HEAD_HEIGHT + (i + 1) * (TILE + GAP) + TILE / 2
+        changed_input = proof.seen(tiles, condition, sample)
+        if changed_input is not None:
+            key = ("", condition, sample)
+            draw_tile(sheet, proof, tiles, key, x, HEAD_HEIGHT, wide, TILE, changed_input)
+        for row, top in zip(example.rows, tops, strict=True):
+            key = (row.explainer, condition, sample)
+            draw_tile(sheet, proof, tiles, key, x, top, wide, TILE)
+        x += wide + GAP
+    for row, top in zip(example.rows, tops, strict=True):
+        middle = top + TILE / 2
         look = overview.looks[row.explainer]
-        sheet.add(Words(0, y, look.name[:20], "ink", bold=not look.control))
-        sheet.add(Words(0, y + 15, row.note, "third", size=11))
+        sheet.add(Words(0, middle, look.name[:20], "ink", bold=not look.control))
+        sheet.add(Words(0, middle + 15, row.note, "third", size=11))
     return sheet
 
 

@@ -168,9 +168,12 @@ def _legend(overview: Overview, width: int) -> list[Line]:
     sentences = []
     if any(not column.is_check and not column.note for column in overview.columns):
         sentences.append("0 = a random map, 1 = perfect.")
-    sentences += [f"{c.title}: {c.note}." for c in overview.columns if c.note]
+    cells: list[Cell] = []
+    for column in overview.columns:
+        if column.note:
+            sentences.append(f"{column.title}: {column.note}.")
+        cells += [column.cell(name) for name in overview.rows]
     sentences += [LEGEND[label] for label in overview.labels]
-    cells = [column.cell(name) for column in overview.columns for name in overview.rows]
     if any(cell.text == "unclear" for cell in cells):
         sentences.append(UNCLEAR)
     if NO_CELL in cells:
@@ -182,6 +185,7 @@ def _legend(overview: Overview, width: int) -> list[Line]:
 
 
 def _warnings(overview: Overview, width: int) -> list[Line]:
+    """Return the first warnings, each with the name of its rule before or above it, and how many more there are."""
     warnings = overview.warnings()
     if not warnings:
         return []

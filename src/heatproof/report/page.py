@@ -34,19 +34,20 @@ def build_report(
     """
     album = Album()
     sections = sections_of(results, samples, manifest, album, missing)
-    numbers = {
-        f"{section.key}-{axis.key}": parts.number_rows(axis.result)
-        for section in sections
-        for axis in section.axes
-    }
+    # All numbers of the summary are in the page as JSON, which its script makes tables of when they are opened.
+    numbers = {}
+    for section in sections:
+        for axis in section.axes:
+            rows = parts.number_rows(axis.result)
+            cells = [[*row.cells, int(row.control)] for row in rows]
+            numbers[f"{section.key}-{axis.key}"] = cells
+    style = shared_style() + template(PACKAGE, "style.css") + template(PACKAGE, "verdict.css")
     study = manifest.study.as_mapping()
     payload = {
         "pictures": album.pictures,
         "sheets": {section.key: section.pictured for section in sections},
         "number_columns": NUMBER_COLUMNS,
-        "numbers": {
-            key: [[*row.cells, int(row.control)] for row in rows] for key, rows in numbers.items()
-        },
+        "numbers": numbers,
     }
     context = {
         "manifest": manifest,
@@ -65,9 +66,7 @@ def build_report(
         "parameters": json.dumps(study, indent=2, ensure_ascii=False, default=str),
         "across": parts.across(sections),
         "payload": embed(payload),
-        "style": Markup(
-            shared_style() + template(PACKAGE, "style.css") + template(PACKAGE, "verdict.css")
-        ),
+        "style": Markup(style),
         "script": Markup(shared_script() + template(PACKAGE, "report.js")),
     }
     return page(PACKAGE, "report.html").render(context)

@@ -119,9 +119,7 @@ def _curve_chart(component: CurveChart, looks: Looks) -> Chart | None:
 def alternative_text(component: Component, looks: Looks) -> str:
     """Return a sentence for those who cannot see a chart."""
     if isinstance(component, CurveChart):
-        lines = [
-            shown_name(line, looks) for line in dict.fromkeys(component.points[component.line])
-        ]
+        lines = [shown_name(line, looks) for line in component.points[component.line].unique()]
         return f"{component.title}. Curves over {component.x_label}: {some(lines)}."
     if isinstance(component, Scatter):
         about = f"{component.title}. {component.y_label} against {component.x_label}"
@@ -135,8 +133,12 @@ def alternative_text(component: Component, looks: Looks) -> str:
     if isinstance(component, Matrix):
         cells = MatrixGrid(component)
         return f"{component.title}. {len(cells.rows)} rows by {len(cells.columns)} columns."
-    first = [m for plot in plots_of(component, looks)[:1] for m in plot.sheet.marks if "y" in m]
-    scores = [f"{m['name']} {number(float(m['value']))}" for m in first if "value" in m]
+    scores = []
+    for plot in plots_of(component, looks)[:1]:
+        for data in plot.sheet.marks:
+            # Marks without a height are guides, which belong to no method.
+            if "y" in data and "value" in data:
+                scores.append(f"{data['name']} {number(float(data['value']))}")
     return f"{component.title}. {some(scores)}." if scores else f"{component.title}."
 
 
@@ -174,7 +176,7 @@ def _gallery_panel(gallery: Gallery, looks: Looks) -> Panel | None:
     rows = gallery_rows(gallery)
     if not rows:
         return None
-    are_pairs = all(len(row) <= 2 and all(tile.view == "map" for tile in row) for row in rows)
+    are_pairs = all(_is_pair(row) for row in rows)
     shown = rows[:MOST_OPEN]
     folded = rows[MOST_OPEN : MOST_OPEN + MOST_FOLDED]
     left_out = len(rows) - len(shown) - len(folded)
@@ -187,6 +189,11 @@ def _gallery_panel(gallery: Gallery, looks: Looks) -> Panel | None:
     if left_out:
         caption += f" {left_out} more are left out to keep this file small."
     return Panel(gallery.key, gallery.title, caption, html, strip=True)
+
+
+def _is_pair(row: Sequence[Tile]) -> bool:
+    """Whether a row is one map or two."""
+    return len(row) <= 2 and all(tile.view == "map" for tile in row)
 
 
 def _rows_html(rows: Sequence[Sequence[Tile]], are_pairs: bool, looks: Looks) -> Markup:
@@ -213,8 +220,11 @@ def _pair(row: Sequence[Tile], looks: Looks) -> Markup:
 def _map_tile(tile: Tile, name: str, is_signed: bool, wide: int, tall: int = PAIR) -> Markup:
     """Return one map over its input."""
     item = tile.item
-    line = "" if item.image.ndim == 3 else " line"
-    kind = "drawn" if map_drawings.is_drawn(item) else "signed" if is_signed else "unsigned"
+    is_photograph = item.image.ndim == 3
+    if map_drawings.is_drawn(item):
+        style = "drawn"
+    else:
+        style = "signed" if is_signed else "unsigned"
     ground = images.draw_ground(item, wide - 8, tall - 8, tall)
     over = images.draw_over(item, is_signed, wide - 8, tall - 8, tall)
     badge = Markup("")
@@ -223,7 +233,8 @@ def _map_tile(tile: Tile, name: str, is_signed: bool, wide: int, tall: int = PAI
     html = '<div class="tile" style="width:{}px"><img class="photo{}" src="{}" alt="">'
     html += '<img class="map {}" src="{}" alt="{}">{}</div>'
     alt = f"{name}, {tile.title}"
-    return Markup(html).format(wide - 8, line, ground, kind, over, alt, badge)
+    ground_style = "" if is_photograph else " line"
+    return Markup(html).format(wide - 8, ground_style, ground, style, over, alt, badge)
 
 
 def _strip(row: Sequence[Tile], looks: Looks) -> Markup:

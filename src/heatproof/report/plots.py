@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from heatproof.report.canvas import Anchor, Box, Dot, Plot, Sheet, Stroke, Words, width_of
+from heatproof.report.canvas import Box, Dot, Plot, Sheet, Stroke, Words, width_of
 from heatproof.results.names import Look
 from heatproof.text import digits_of, number
 
@@ -278,10 +278,8 @@ def dots(
     width: float = WIDE,
 ) -> Plot:
     """Return a row for each mark: its name, a band for its interval and a dot; `guides` are dotted lines through all rows."""
-    lines = [wrapped(m.name, NAMES) for m in marks]
-    widths = [width_of(line) for of_mark in lines for line in of_mark]
-    names = min(NAMES, max(widths, default=0.0))
-    tall = TALL_ROW if any(len(of_mark) > 1 for of_mark in lines) else ROW
+    names, has_long_name = _name_column([m.name for m in marks], NAMES)
+    tall = TALL_ROW if has_long_name else ROW
     bottom = EDGE + tall * len(marks)
     sheet = Sheet(width, bottom + (33 if axis else 18))
     right = 18 if percent else EDGE
@@ -295,6 +293,17 @@ def dots(
     for i, m in enumerate(marks):
         _dot_row(sheet, m, scale, EDGE + tall * (i + 0.5), tall, names)
     return Plot(title, sheet, note)
+
+
+def _name_column(names: Sequence[str], most: float) -> tuple[float, bool]:
+    """Return the width of a column of names, at most `most`, and whether any name takes several lines there."""
+    widest = 0.0
+    has_long_name = False
+    for name in names:
+        lines = wrapped(name, most)
+        widest = max([widest, *map(width_of, lines)])
+        has_long_name |= len(lines) > 1
+    return min(most, widest), has_long_name
 
 
 def _dot_row(sheet: Sheet, m: Mark, scale: Scale, y: float, tall: float, names: float) -> None:
@@ -423,6 +432,7 @@ def _level_ticks(sheet: Sheet, across: Scale, levels: Sequence[float], baseline:
 
 
 def _draw_curve(sheet: Sheet, line: Curve, across: Scale, up: Scale) -> None:
+    """Draw a line through its marks from left to right, then the marks with bars for their intervals."""
     scored = [m for m in line.marks if math.isfinite(m.value)]
     in_order = sorted(scored, key=lambda m: m.x)
     points = [(across(m.x), up(m.value)) for m in in_order]
@@ -478,61 +488,79 @@ def cells(
     columns each.
     """
     row_heads = row_heads or {}
-    longest = [width_of(line) for row in rows for line in wrapped(row, MOST_NAME)]
+    names, has_long_name = _name_column(rows, MOST_NAME)
     # Widths are estimates, and the font of a PNG is wider than most.
-    names = min(MOST_NAME, 1.08 * max(longest, default=0.0))
+    names = min(MOST_NAME, 1.08 * names)
+    row_height = 30.0 if has_long_name else 24.0
     cell = max(46.0, min(92.0, (760 - names) / max(len(columns), 1)))
-    words = [word for column in columns for word in column.split()]
+    # Heads are turned by 90° where there are many columns, or where a word is wider than its column.
+    words = " ".join(columns).split()
     turned = len(columns) > 14 or any(width_of(word) > cell + 2 for word in words)
-    wrap = [[column] if turned else wrapped(column, cell - 4, 3) for column in columns]
     if turned:
-        head = max(map(width_of, columns), default=0.0)
         cell = 34.0
+        heads = [[column] for column in columns]
+        head_height = max(map(width_of, columns), default=0.0)
     else:
-        head = LINE * max(map(len, wrap), default=1)
-    spanned = SMALL_LINE if any(text for text, _ in spans) else 0.0
-    top = spanned + 4 + head + 4
-    tall = 30.0 if any(len(wrapped(row, MOST_NAME)) > 1 for row in rows) else 24.0
+        heads = [wrapped(column, cell - 4, 3) for column in columns]
+        head_height = LINE * max(map(len, heads), default=1)
+    has_spans = any(text for text, _ in spans)
+    top = (SMALL_LINE if has_spans else 0.0) + 4 + head_height + 4
     left = names + 10
-    height = top + tall * len(rows) + SMALL_LINE * len(row_heads) + 2
+    height = top + row_height * len(rows) + SMALL_LINE * len(row_heads) + 2
     sheet = Sheet(left + cell * len(columns) + 2, height)
 
     start = left
     for text, count in spans:
         end = start + cell * count
         if text:
-            shown = wrapped(text, cell * count, 1)[0]
-            sheet.add(Words((start + end) / 2, LINE, shown, "soft", "middle"))
+            span_head = wrapped(text, cell * count, 1)[0]
+            sheet.add(Words((start + end) / 2, LINE, span_head, "soft", "middle"))
             sheet.add(Stroke([(start + 2, LINE + 4), (end - 2, LINE + 4)], "strong"))
         start = end
-    for j, lines in enumerate(wrap):
-        middle = left + cell * (j + 0.5)
-        for k, word in enumerate(lines):
-            at = top - 6 if turned else top - 6 - LINE * (len(lines) - 1 - k)
-            anchor: Anchor = "start" if turned else "middle"
-            sheet.add(Words(middle + 4 * turned, at, word, "third", anchor, turned=turned))
+    for column_number, lines in enumerate(heads):
+        middle = left + cell * (column_number + 0.5)
+        if turned:
+            sheet.add(Words(middle + 4, top - 6, lines[0], "third", "start", turned=True))
+            continue
+        baseline = top - 6 - LINE * (len(lines) - 1)
+        for line in lines:
+            sheet.add(Words(middle, baseline, line, "third", "middle"))
+            baseline += LINE
 
     y = top
-    for i, (row, line) in enumerate(zip(rows, values, strict=True)):
-        if i in row_heads:
-            sheet.add(Words(0, y + LINE, row_heads[i], "soft", bold=True))
+    for row_number, (row, of_row) in enumerate(zip(rows, values, strict=True)):
+        if row_number in row_heads:
+            sheet.add(Words(0, y + LINE, row_heads[row_number], "soft", bold=True))
             y += SMALL_LINE
-        _names(sheet, names, y + tall / 2, row, MOST_NAME)
-        for j, m in enumerate(line):
-            x = left + cell * j
+        _names(sheet, names, y + row_height / 2, row, MOST_NAME)
+        for column_number, m in enumerate(of_row):
+            x = left + cell * column_number
             if m is None or not math.isfinite(m.value):
-                sheet.add(Box(x + 1, y + 1, cell - 2, tall - 2, "grid", 0.6))
+                sheet.add(Box(x + 1, y + 1, cell - 2, row_height - 2, "grid", 0.6))
                 continue
-            with sheet.mark(**m.data, row=row, column=columns[j]):
-                colour = "heat" if m.value > 0 else "cold"
-                strength = 0.55 * min(abs(m.value), 1.0)
-                sheet.add(Box(x + 1, y + 1, cell - 2, tall - 2, colour, strength))
-                middle, base = x + cell / 2, y + tall / 2 + 4
-                size = 11 if turned else 12
-                text = _cell_text(m, percent)
-                sheet.add(Words(middle, base, text, "ink", "middle", size, m.bold))
-        y += tall
+            with sheet.mark(**m.data, row=row, column=columns[column_number]):
+                _draw_number(sheet, m, x, y, cell, row_height, 11 if turned else 12, percent)
+        y += row_height
     return Plot(title, sheet)
+
+
+def _draw_number(
+    sheet: Sheet,
+    m: Mark,
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    size: float,
+    percent: bool,
+) -> None:
+    """Draw the number of a cell, whose upper left corner is (x, y), in letters of `size` on the colour of its sign."""
+    colour = "heat" if m.value > 0 else "cold"
+    strength = 0.55 * min(abs(m.value), 1.0)
+    sheet.add(Box(x + 1, y + 1, width - 2, height - 2, colour, strength))
+    middle, baseline = x + width / 2, y + height / 2 + 4
+    text = _cell_text(m, percent)
+    sheet.add(Words(middle, baseline, text, "ink", "middle", size, m.bold))
 
 
 def _cell_text(m: Mark, percent: bool) -> str:

@@ -158,7 +158,10 @@ class ProofSheet:
     @cached_property
     def looks(self) -> dict[str, Look]:
         """The name and colour of every explainer."""
-        return {e: look for result in self.here for e, look in result.looks.items()}
+        looks: dict[str, Look] = {}
+        for result in self.here:
+            looks |= result.looks
+        return looks
 
     def settings(self, explainer: str) -> str:
         """Return the settings of a method, where its name does not say them."""
@@ -262,10 +265,10 @@ class ProofSheet:
         self, album: images.Album, tiles: Tiles, sample: str, condition: Condition
     ) -> tuple[str, str]:
         """Return the picture of an input, where methods share it, and why no method has a score on it."""
-        no_score = (0.0, "")
-        reasons = {
-            tiles.scores.get((explainer, condition, sample), no_score)[1] for explainer in self.rows
-        }
+        reasons = set()
+        for explainer in self.rows:
+            _, reason_of_one = tiles.scores.get((explainer, condition, sample), (math.nan, ""))
+            reasons.add(reason_of_one)
         reason = reasons.pop() if len(reasons) == 1 else ""
         item = self.seen(tiles, condition, sample)
         if item is None:
@@ -336,16 +339,18 @@ class ProofSheet:
     @property
     def chips(self) -> list[tuple[str, str]]:
         """What limits the sentence, each with its class: few samples, lost predictions, other axes, axes not run."""
-        chips = [*self._sample_chips()]
+        texts = self._sample_chips()
         if self.here:
-            chips += _least_kept(self.here[0])
+            texts += _least_kept(self.here[0])
         for column in self.columns:
             if column is not self.lead and column.verdict.startswith("no"):
-                chips.append(f"{column.result.title}: {column.verdict}")
-        were_run = {result.axis.name for result in self.here}
-        missing = [BY_NAME[name].title for name in MARKING if name not in were_run]
-        absent = [f"{title}: not in this run" for title in missing if self.here]
-        return [*((chip, "") for chip in chips), *((chip, "absent") for chip in absent)]
+                texts.append(f"{column.result.title}: {column.verdict}")
+        chips = [(text, "") for text in texts]
+        axes = {result.axis.name for result in self.here}
+        for name in MARKING:
+            if axes and name not in axes:
+                chips.append((f"{BY_NAME[name].title}: not in this run", "absent"))
+        return chips
 
     def _sample_chips(self) -> list[str]:
         """Return how many samples were tested, and how many could not be read."""
@@ -368,25 +373,24 @@ class ProofSheet:
 
 def _least_kept(result: AxisResult) -> list[str]:
     """Return the condition that changes most predictions, if it changes more than a tenth; empty if none does."""
-    status = (
-        result.arrays.status
-    )  # explainers × conditions × samples: 1 is flipped, −1 was not attempted
+    # Explainers × conditions × samples: 1 is flipped, −1 was not attempted.
+    status = result.arrays.status
     if not result.axis.separable or not (status == 1).any():
         return []
-    share_kept: dict[int, float] = {}
+    share_retained: dict[int, float] = {}
     texts: dict[int, str] = {}
     for i, condition in enumerate(result.conditions):
         of_condition = status[:, i]
         is_attempted = (of_condition >= 0).any(0)
         if not is_attempted.any():
             continue
-        kept = int(((of_condition != 1).all(0) & is_attempted).sum())
-        attempted = int(is_attempted.sum())
+        is_retained = (of_condition != 1).all(0) & is_attempted
+        retained, attempted = int(is_retained.sum()), int(is_attempted.sum())
+        share_retained[i] = retained / attempted
         name = result.axis.condition(*condition)
-        share_kept[i] = kept / attempted
-        texts[i] = f"{name[:1].upper()}{name[1:]}: {kept} of {attempted} predictions stay"
-    worst = min(share_kept, key=lambda i: share_kept[i])
-    return [texts[worst]] if share_kept[worst] <= 0.9 else []
+        texts[i] = f"{name[:1].upper()}{name[1:]}: {retained} of {attempted} predictions stay"
+    worst = min(share_retained, key=lambda i: share_retained[i])
+    return [texts[worst]] if share_retained[worst] <= 0.9 else []
 
 
 def proof_sheets(results: Sequence[AxisResult], samples: pd.DataFrame) -> list[ProofSheet]:

@@ -38,15 +38,14 @@ def sample_text(run: Run, sample: str, explainer: str | None = None, width: int 
         if lines:
             lines.append(("", ""))
         lines += [(chosen, "bold"), *_prediction(facts)]
-        of_subject = [
-            rows
-            for rows in scores
-            if (rows["dataset"].iloc[0], rows["model"].iloc[0]) == (facts.dataset, facts.model)
-        ]
+        by_evaluation: dict[str, list[pd.DataFrame]] = {}
+        for rows in scores:
+            first = rows.iloc[0]  # the rows are those of one explainer in one evaluation
+            if (first["dataset"], first["model"]) == (facts.dataset, facts.model):
+                by_evaluation.setdefault(first["evaluation"], []).append(rows)
         for evaluation in run.manifest.study.evaluations:
-            tables = [rows for rows in of_subject if rows["evaluation"].iloc[0] == evaluation]
-            if tables:
-                lines += _evaluation_lines(run, evaluation, tables, width)
+            if evaluation in by_evaluation:
+                lines += _evaluation_lines(run, evaluation, by_evaluation[evaluation], width)
     return lines
 
 
@@ -54,9 +53,11 @@ def _evaluation_lines(
     run: Run, evaluation: str, tables: Sequence[pd.DataFrame], width: int
 ) -> Iterator[Line]:
     """Yield the scores of one evaluation, explainer by explainer; `tables` has the rows of each explainer."""
-    stored = dict.fromkeys(measure for rows in tables for measure in rows["measure"])
+    stored = pd.concat([rows["measure"] for rows in tables]).unique()
     axis = axis_of(evaluation, run.manifest, stored)
-    measures = {measure for rows in tables for measure in _leading(axis, rows)["measure"]}
+    measures: set[str] = set()
+    for rows in tables:
+        measures.update(_leading(axis, rows)["measure"])
     heading = axis.title if evaluation == axis.name else f"{axis.title}: {evaluation}"
     has_one_measure = len(measures) == 1
     if has_one_measure:
@@ -114,33 +115,30 @@ def _scores_of_sample(root: Place, sample: str, explainer: str | None) -> Iterat
         scored = rows[rows["status"] == "ok"]
         by_condition = scored.groupby(["measure", "condition", "level"], sort=False)["value"]
         values = {key: np.asarray(group, dtype=np.float64) for key, group in by_condition}
-        standings = [
-            _standing(row.value, values.get((row.measure, row.condition, row.level)))
-            for row in records(of_sample)
-        ]
-        yield of_sample.assign(
-            median=[standing["median"] for standing in standings],
-            above=[standing["above"] for standing in standings],
-            n=[standing["n"] for standing in standings],
-        )
+        standings = []
+        for row in records(of_sample):
+            all_values = values.get((row.measure, row.condition, row.level))
+            standings.append(_standing(row.value, all_values))
+        columns = pd.DataFrame(standings, columns=["median", "above", "n"], index=of_sample.index)
+        yield of_sample.assign(median=columns["median"], above=columns["above"], n=columns["n"])
 
 
 def _standing(
-    value: float, others: np.ndarray[Any, np.dtype[np.float64]] | None
-) -> dict[str, float]:
-    """Return where a value stands among those of all `n` samples, itself included.
+    value: float, all_values: np.ndarray[Any, np.dtype[np.float64]] | None
+) -> tuple[float, float, int]:
+    """Return where a value stands among those of all samples, itself included: their median, `above`, their number.
 
     `above` is the share of the other samples that it is above; ties count half.
     """
-    if others is None or not len(others):
-        return {"median": math.nan, "above": math.nan, "n": 0}
-    rest = len(others) - 1
+    if all_values is None or not len(all_values):
+        return math.nan, math.nan, 0
+    n = len(all_values)
     above = math.nan
-    if rest:
-        lower = float((others < value).sum())
-        ties = float((others == value).sum()) - 1
-        above = (lower + ties / 2) / rest
-    return {"median": float(np.median(others)), "above": above, "n": len(others)}
+    if n > 1:
+        lower = float((all_values < value).sum())
+        ties = float((all_values == value).sum()) - 1  # without the value itself
+        above = (lower + ties / 2) / (n - 1)
+    return float(np.median(all_values)), above, n
 
 
 def _prediction(facts: Any) -> list[Line]:
@@ -163,10 +161,11 @@ def _prediction(facts: Any) -> list[Line]:
 
 def _leading(axis: Axis, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that get a line: headlines, and components in conditions without a headline."""
-    headlines = rows["measure"].isin(axis.of_role("headline"))
-    places = pd.MultiIndex.from_frame(rows[["condition", "level"]])
-    alone = rows["measure"].isin(axis.of_role("component")) & ~places.isin(places[headlines])
-    return rows[headlines | alone]
+    is_headline = rows["measure"].isin(axis.of_role("headline"))
+    is_component = rows["measure"].isin(axis.of_role("component"))
+    conditions = pd.MultiIndex.from_frame(rows[["condition", "level"]])
+    has_headline = conditions.isin(conditions[is_headline])
+    return rows[is_headline | (is_component & ~has_headline)]
 
 
 def _score_lines(axis: Axis, rows: pd.DataFrame, several: bool, width: int) -> Iterator[Line]:
@@ -188,8 +187,8 @@ def _score_lines(axis: Axis, rows: pd.DataFrame, several: bool, width: int) -> I
         if has_bounds:
             text = with_interval(row.value, row.low, row.high)
         if row.n > 1:
-            others = f"{row.n - 1:.0f} other{'s' if row.n > 2 else ''}"
-            text += f"  median {number(row.median)}, above {100 * row.above:.0f} % of {others}"
+            rest = f"{row.n - 1:.0f} {'others' if row.n > 2 else 'other'}"
+            text += f"  median {number(row.median)}, above {100 * row.above:.0f} % of {rest}"
         yield head + text, tail_colour(axis.measure(row.measure), row.above, int(row.n) - 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 
 from heatproof.report.canvas import Dot, Plot, Sheet, Stroke, Words, width_of
 from heatproof.report.plots import LEFT, WIDE, Mark, Scale, draw_diagonal, x_axis, y_axis
@@ -12,6 +13,10 @@ NAME_SIZE = 11
 """The size of the letters of a name."""
 OUTSIDE = 60
 """What a pixel of a name outside the plot costs, in pixels that it covers."""
+TITLE_HEIGHT = 14
+"""What the name of the vertical axis takes at the top of the plot."""
+BASELINES = (-8, 15, 4, -20, 27, -32, 39, -44, 51)
+"""Pixels from a point down to the baseline of its name, the best positions first."""
 
 Point = tuple[float, float]
 Rectangle = tuple[float, float, float, float]
@@ -46,17 +51,18 @@ def points(
     if len(steps) > 1:
         corners = [(across(a), up(b)) for a, b in steps]
         sheet.add(Stroke(corners, "third", 1.4, (5, 3)))
-    drawn = [m for m in marks if math.isfinite(m.x) and math.isfinite(m.value)]
-    for m in drawn:
+    scored = [m for m in marks if math.isfinite(m.x) and math.isfinite(m.value)]
+    for m in scored:
         _draw_point(sheet, m, across, up, small)
     if named:
-        positions = _free_positions(drawn, across, up, width)
-        for m, (left, baseline) in zip(drawn, positions, strict=True):
+        positions = _free_positions(scored, across, up, width)
+        for m, (left, baseline) in zip(scored, positions, strict=True):
             sheet.add(Words(left, baseline, m.name, m.colour, size=NAME_SIZE))
     return Plot(title, sheet, note)
 
 
 def _draw_point(sheet: Sheet, m: Mark, across: Scale, up: Scale, small: bool) -> None:
+    """Draw a point with a bar for its interval in each direction that has one."""
     x, y = across(m.x), up(m.value)
     with sheet.mark(**m.data):
         if m.x_low < m.x_high:
@@ -87,40 +93,45 @@ def free_positions(
     bars: Sequence[Sequence[Point]],
     width: float,
 ) -> list[Point]:
-    """Return where each name begins so that it covers as little as possible of points, bars and other names."""
-    taken: list[Rectangle] = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
+    """Return where each name begins so that it covers as little as possible of points, bars and other names.
+
+    Names are set one after another, each at the best of 27 positions around its point.
+    """
+    occupied: list[Rectangle] = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
     for bar in bars:
         if len(bar) == 2:
             (left, y), (right, _) = bar
-            taken.append((left, y - 2, right, y + 2))
+            occupied.append((left, y - 2, right, y + 2))
 
     positions = []
     for name, (x, y) in zip(names, spots, strict=True):
-        wide = width_of(name, NAME_SIZE)
-        candidates = [
-            (x + dx, y + dy)
-            for dy in (-8, 15, 4, -20, 27, -32, 39, -44, 51)
-            for dx in (6, -wide - 6, -wide / 2)
-        ]
-        costs = [_cost(_box_of_name(at, wide), taken, width) for at in candidates]
-        best = candidates[costs.index(min(costs))]
-        taken.append(_box_of_name(best, wide))
+        name_width = width_of(name, NAME_SIZE)
+        # To the right of the point, to its left, or centred; of equal costs the first counts.
+        beginnings = (x + 6, x - name_width - 6, x - name_width / 2)
+        candidates = list(product(BASELINES, beginnings))
+        costs = []
+        for below, left in candidates:
+            box = _box_of_name((left, y + below), name_width)
+            costs.append(_cost(box, occupied, width))
+        below, left = candidates[costs.index(min(costs))]
+        best = (left, y + below)
+        occupied.append(_box_of_name(best, name_width))
         positions.append(best)
     return positions
 
 
-def _box_of_name(at: Point, wide: float) -> Rectangle:
-    left, baseline = at
-    return left, baseline - 10, left + wide, baseline + 2
+def _box_of_name(beginning: Point, name_width: float) -> Rectangle:
+    left, baseline = beginning
+    return left, baseline - 10, left + name_width, baseline + 2
 
 
-def _cost(box: Rectangle, taken: Sequence[Rectangle], width: float) -> float:
+def _cost(box: Rectangle, occupied: Sequence[Rectangle], width: float) -> float:
     """Return the area of what a name would cover, with a penalty for what lies outside the plot."""
     left, top, right, bottom = box
     covered = 0.0
-    for other_left, other_top, other_right, other_bottom in taken:
-        overlap_x = max(min(right, other_right) - max(left, other_left), 0)
-        overlap_y = max(min(bottom, other_bottom) - max(top, other_top), 0)
+    for left_edge, top_edge, right_edge, bottom_edge in occupied:
+        overlap_x = max(min(right, right_edge) - max(left, left_edge), 0)
+        overlap_y = max(min(bottom, bottom_edge) - max(top, top_edge), 0)
         covered += overlap_x * overlap_y
-    outside = max(LEFT - left, 0) + max(right - width, 0) + max(14 - top, 0)
+    outside = max(LEFT - left, 0) + max(right - width, 0) + max(TITLE_HEIGHT - top, 0)
     return covered + OUTSIDE * outside

@@ -221,21 +221,29 @@ def leads(result: AxisResult) -> list[str]:
     return result.decided() if report is None else report.lead(result)
 
 
-def _parts(components: Iterable[Component], looks: Looks) -> list[Chart | Panel]:
-    """Return the parts of a page for components, without the empty ones."""
-    parts = [part_of(component, looks) for component in components]
-    return [part for part in parts if part is not None]
+def _drawn(components: Iterable[Component], looks: Looks) -> list[Chart | Panel]:
+    """Return the charts and panels that a page shows of components, without the empty ones."""
+    charts_and_panels = [part_of(component, looks) for component in components]
+    return [shown for shown in charts_and_panels if shown is not None]
 
 
 def _frontiers(results: Sequence[AxisResult]) -> list[Chart | Panel]:
     """Return the charts of axes that are weighed, with those of any other two axes folded under the last."""
-    looks = {name: look for result in results for name, look in result.looks.items()}
-    weighed, others = frontier_components(results)
-    parts = _parts(weighed, looks)
-    if parts and isinstance(parts[-1], Chart):
-        folded = {other.title: plots_of(other, looks)[:1] for other in others}
-        parts[-1] = replace(parts[-1], folded=folded)
-    return parts
+    looks = _looks_of(results)
+    weighed, not_weighed = frontier_components(results)
+    charts = _drawn(weighed, looks)
+    if charts and isinstance(charts[-1], Chart):
+        folded = {scatter.title: plots_of(scatter, looks)[:1] for scatter in not_weighed}
+        charts[-1] = replace(charts[-1], folded=folded)
+    return charts
+
+
+def _looks_of(results: Sequence[AxisResult]) -> dict[str, Look]:
+    """Return the name and colour of every explainer that any of the results has."""
+    looks: dict[str, Look] = {}
+    for result in results:
+        looks |= result.looks
+    return looks
 
 
 def _axis_sections(results: Sequence[AxisResult]) -> list[AxisSection]:
@@ -244,7 +252,7 @@ def _axis_sections(results: Sequence[AxisResult]) -> list[AxisSection]:
     for result in results:
         keys = [section.key for section in sections]
         sentences = [*leads(result), *_blind_spots(result)]
-        parts = _parts(components_of(result), result.looks)
+        parts = _drawn(components_of(result), result.looks)
         sections.append(AxisSection(_unused_key(result.label, keys), result, sentences, parts))
     if sections:
         last = sections[-1]
@@ -309,19 +317,27 @@ def matrix_of(sections: Sequence[Section]) -> ModelMatrix | None:
         if verdict is not None and verdict.best is not None:
             best[section.key] = section.proof.looks[verdict.best].name
 
-    all_marks = [m for column in columns.values() for m in column.marks.values()]
-    ends = of_marks(all_marks, 0.0)
+    # Marks by section and by the name of the method.
+    marks: dict[str, dict[str, Mark]] = {}
+    all_marks: list[Mark] = []
+    for section in scored:
+        of_section = columns[section.key].marks.values()
+        marks[section.key] = {m.name: m for m in of_section}
+        all_marks += of_section
+    limits = of_marks(all_marks, 0.0)
+    # The columns share the width of the page.
     width = max(72.0, min(112.0, 1130 / len(scored) - 17))
     rows = []
-    for name, look in sorted(looks.items(), key=lambda item: item[1].control):
+    # Controls come last.
+    for name, look in sorted(looks.items(), key=lambda entry: entry[1].control):
         cells = []
         for section in scored:
-            marks = {m.name: m for m in columns[section.key].marks.values()}
-            if name not in marks:
+            score_mark = marks[section.key].get(name)
+            if score_mark is None:
                 cells.append(Markup(""))
                 continue
             is_best = best.get(section.key) == name
-            drawing = spot(marks[name], ends, 34, width, is_best)
+            drawing = spot(score_mark, limits, 34, width, is_best)
             cells.append(drawing.svg(f"{name}, {section.model}"))
         rows.append((name, look, cells))
 
@@ -349,12 +365,12 @@ def across(sections: Iterable[Section]) -> list[Chart | Panel]:
     for section in sections:
         for axis in section.axes:
             by_axis.setdefault(axis.result.axis.name, []).append(axis.result)
-    parts: list[Chart | Panel] = []
+    shown: list[Chart | Panel] = []
     for results in by_axis.values():
         if len(results) > 1:
-            looks = {name: look for result in results for name, look in result.looks.items()}
-            parts += _parts(components_across(results), looks)
-    return [replace(part, key=f"across-{i}") for i, part in enumerate(parts)]
+            shown += _drawn(components_across(results), _looks_of(results))
+    # Axes may use the same keys, and keys are anchors on the page.
+    return [replace(chart, key=f"across-{i}") for i, chart in enumerate(shown)]
 
 
 NUMBER_COLUMNS = ["Explainer", "Measure", "Condition", "Value", "Chance", "Calibrated"]

@@ -57,12 +57,14 @@ def prose_columns(rows: Sequence[Row]) -> set[int]:
     >>> sorted(prose_columns([Row(["LIME", "Draw more random samples: two draws agree to 0.66 only."])]))
     [1]
     """
-    return {
-        column
-        for row in rows
-        for column, text in enumerate(row.cells)
-        if not row.heading and len(text) > LONG_TEXT
-    }
+    columns = set()
+    for row in rows:
+        if row.heading:
+            continue
+        for column, text in enumerate(row.cells):
+            if len(text) > LONG_TEXT:
+                columns.add(column)
+    return columns
 
 
 def _table_cell(row: dict[Any, Any], column: str, looks: Looks) -> str:

@@ -10,6 +10,7 @@ from itertools import groupby
 
 import pandas as pd
 
+from heatproof.evaluation import Measure
 from heatproof.report.chart_tables import as_table
 from heatproof.report.components import Component, CurveChart, Gallery, Matrix, Table
 from heatproof.report.draw import Looks, MatrixGrid, shown_name
@@ -48,25 +49,37 @@ def styled_summary(
 ) -> list[Line]:
     """The lines of `text_summary`, each with its style; none is longer than `width` but for words that are."""
     lines: list[Line] = []
-    by_place = groupby(results, lambda result: (result.dataset, result.model))
-    for (dataset, model), group in by_place:
-        here = list(group)
-        own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
-        read = int((own["error"].fillna("") == "").sum()) if len(own) else 0
-        lines += [("", "")] if lines else []
-        groups = f" of {here[0].groups} groups" if here[0].groups else ""
-        lines.append(
-            (f"{model} on {dataset}" + (f", {read} samples{groups}" if read else ""), "bold")
-        )
-        for result in here:
+    by_data_and_model = groupby(results, lambda result: (result.dataset, result.model))
+    for (dataset, model), of_pair in by_data_and_model:
+        results_of_pair = list(of_pair)
+        is_of_pair = (samples["dataset"] == dataset) & (samples["model"] == model)
+        samples_of_pair = samples[is_of_pair]
+        if lines:
+            lines.append(("", ""))
+        heading = f"{model} on {dataset}{_sample_count(samples_of_pair, results_of_pair[0].groups)}"
+        lines.append((heading, "bold"))
+        for result in results_of_pair:
             lines += [("", ""), (f"  {result.title}", "bold cyan")]
-            lines += [line for sentence in leads(result) for line in _wrapped(sentence, width)]
+            for sentence in leads(result):
+                lines += _wrapped(sentence, width)
             lines += _ranking(result, width)
-        lines += _warnings(findings_here(dataset, model, here, own, manifest), width)
+        findings = findings_here(dataset, model, results_of_pair, samples_of_pair, manifest)
+        lines += _warnings(findings, width)
     if lines and manifest.ignore:
         ignored = ", ".join(manifest.ignore)
         lines += [("", ""), *_wrapped(f"Ignored rules: {ignored}.", width)]
     return lines or [(NOTHING, "yellow")]
+
+
+def _sample_count(samples: pd.DataFrame, groups: int) -> str:
+    """Return how many samples were read, for a heading; empty where none was."""
+    if samples.empty:
+        return ""
+    was_read = samples["error"].fillna("") == ""
+    if not was_read.any():
+        return ""
+    of_groups = f" of {groups} groups" if groups else ""
+    return f", {was_read.sum()} samples{of_groups}"
 
 
 def _warnings(findings: Sequence[Finding], width: int) -> list[Line]:
@@ -96,28 +109,44 @@ def _ranking(result: AxisResult, width: int) -> list[Line]:
     """The explainers in order, by every headline of an axis."""
     lines: list[Line] = []
     for measure in result.headlines:
-        ranking = result.ranking[result.ranking["measure"] == measure.name]
-        labels = result.verdict(measure).labels
-        form = "calibrated " if result.arrays.is_calibrated(measure.name) else ""
-        rows = [(("rank", "explainer", form + measure.title, "raw" if form else "", ""), "bold")]
-        for r in records(ranking):
-            rank = "–" if math.isnan(r.rank) else f"{r.rank:.0f}"
-            if math.isfinite(r.rank_low) and r.rank_low != r.rank_high:
-                rank += f" ({r.rank_low:.0f}–{r.rank_high:.0f})"
-            score = with_interval(r.score, r.low, r.high, r.samples)
-            label = labels.get(r.explainer, Label.NONE)
-            style = "dim" if r.control else STYLES.get(label, "")
-            raw = number(r.raw, digits_of(r.raw, r.raw_low, r.raw_high)) if form else ""
-            note = "control" if r.control else ""
-            rows.append(((rank, result.looks[r.explainer].name, score, raw, note), style))
-        widths = [max(len(row[i]) for row, _ in rows) for i in range(5)]
-        widths[1] = max(12, min(widths[1], width - 4 - 8 - (sum(widths) - widths[1])))
+        rows = _ranking_rows(result, measure)
+        cells_by_column = zip(*(cells for cells, _ in rows), strict=True)
+        widths = [max(map(len, cells)) for cells in cells_by_column]
+        # Names of explainers are cut where the line would be too long: 4 columns of indent, 8 of gaps.
+        used = 4 + 8 + sum(widths) - widths[1]
+        widths[1] = max(12, min(widths[1], width - used))
         lines.append(("", ""))
-        for row, style in rows:
-            cut = [shortened(text, most) for text, most in zip(row, widths, strict=True)]
+        for cells, style in rows:
+            cut = [shortened(text, most) for text, most in zip(cells, widths, strict=True)]
             line = "    " + "  ".join(map(str.ljust, cut, widths)).rstrip()
             lines.append((shortened(line, max(width, 40)), style))
     return lines
+
+
+def _ranking_rows(result: AxisResult, measure: Measure) -> list[tuple[tuple[str, ...], str]]:
+    """Return the cells and the style of each row of a ranking, after those of its head.
+
+    A calibrated score has the raw one beside it.
+    """
+    is_calibrated = result.arrays.is_calibrated(measure.name)
+    title, raw_title = measure.title, ""
+    if is_calibrated:
+        title, raw_title = f"calibrated {measure.title}", "raw"
+    labels = result.verdict(measure).labels
+    head = ("rank", "explainer", title, raw_title, "")
+    rows: list[tuple[tuple[str, ...], str]] = [(head, "bold")]
+    for row in records(result.ranking[result.ranking["measure"] == measure.name]):
+        rank = "–" if math.isnan(row.rank) else f"{row.rank:.0f}"
+        if math.isfinite(row.rank_low) and row.rank_low != row.rank_high:
+            rank += f" ({row.rank_low:.0f}–{row.rank_high:.0f})"
+        name = result.looks[row.explainer].name
+        score = with_interval(row.score, row.low, row.high, row.samples)
+        raw = number(row.raw, digits_of(row.raw, row.raw_low, row.raw_high))
+        label = labels.get(row.explainer, Label.NONE)
+        style = "dim" if row.control else STYLES.get(label, "")
+        note = "control" if row.control else ""
+        rows.append(((rank, name, score, raw if is_calibrated else "", note), style))
+    return rows
 
 
 def shortened(text: str, most: int) -> str:
@@ -196,12 +225,18 @@ def _gallery_lines(table: Table, looks: Looks, width: int) -> list[str]:
 
 
 def _matrix_grid(matrix: Matrix, looks: Looks, intervals: bool = True) -> list[list[str]]:
+    """Return the lines of cells of a matrix: its heads, then its rows; a line with one cell is a heading over rows."""
     cells = MatrixGrid(matrix)
     grid = []
     if cells.spans:
-        groups = [shown_name(group, looks) for group, _ in cells.columns]
-        is_first = [i == 0 or groups[i] != groups[i - 1] for i in range(len(groups))]
-        grid.append(["", *(g if first else "" for g, first in zip(groups, is_first, strict=True))])
+        # The name of a group stands over its first column only.
+        group_heads = [""]
+        last_group = None
+        for group, _ in cells.columns:
+            name = shown_name(group, looks)
+            group_heads.append("" if name == last_group else name)
+            last_group = name
+        grid.append(group_heads)
     heads = [shown_name(column, looks) for _, column in cells.columns]
     grid.append([matrix.row_title, *heads])
     for i, row in enumerate(cells.rows):
@@ -220,7 +255,7 @@ def _matrix_grid(matrix: Matrix, looks: Looks, intervals: bool = True) -> list[l
 def _column_widths(grid: Sequence[Sequence[str]]) -> list[int]:
     """Return how wide each column is; rows of one cell are headings, which have no say."""
     rows = [row for row in grid if len(row) > 1]
-    return [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
 def _width_of(grid: Sequence[Sequence[str]]) -> int:

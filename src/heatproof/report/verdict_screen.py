@@ -74,11 +74,12 @@ def verdict_rows(overview: Overview) -> list[ScreenRow]:
 
 
 def _screen_cell(cell: Cell, is_check: bool, methods: int) -> ScreenCell:
+    """Return a cell as the page shows it: yes or no with a mark for a check, else a score with its label."""
     if is_check:
-        mark = {True: "✓ ", False: "✗ "}.get(cell.passed, "") if cell.passed is not None else ""
-        return ScreenCell(
-            mark + cell.text, "", "", cell.text if cell.passed is not None else "", True
-        )
+        if cell.passed is None:
+            return ScreenCell(cell.text, "", "", "", True)
+        mark = "✓" if cell.passed else "✗"
+        return ScreenCell(f"{mark} {cell.text}", "", "", cell.text, True)
     words = f"best of {word(methods)}" if cell.label == Label.BEST else str(cell.label)
     return ScreenCell(cell.text, words, cell.interval, STYLES[cell.label], False)
 
@@ -88,8 +89,7 @@ def verdict_note(overview: Overview) -> str:
     sentences = []
     if any(not column.is_check and not column.note for column in overview.columns):
         sentences.append("0 = a random map, 1 = perfect.")
-    cells = [column.cell(name) for column in overview.columns for name in overview.rows]
-    if any(cell.interval for cell in cells):
+    if _has_intervals(overview):
         sentences.append("95 % intervals.")
     if overview.labels:
         sentences.append(
@@ -97,6 +97,14 @@ def verdict_note(overview: Overview) -> str:
             "No label: between best and random."
         )
     return " ".join(sentences)
+
+
+def _has_intervals(overview: Overview) -> bool:
+    """Whether any score of the table has an interval."""
+    intervals: list[str] = []
+    for column in overview.columns:
+        intervals += [column.cell(name).interval for name in overview.rows]
+    return any(intervals)
 
 
 def verdict_latex(overview: Overview) -> str:
@@ -114,17 +122,16 @@ def verdict_latex(overview: Overview) -> str:
             low, high = (score.low, score.high) if cell.interval else (math.nan, math.nan)
             row.append(latex.Cell(score.score, low, high, bold=cell.label == Label.BEST))
         rows.append(row)
-    rules = (
-        {len(overview.methods): "Controls"} if len(overview.rows) > len(overview.methods) else {}
-    )
+    has_controls = len(overview.rows) > len(overview.methods)
+    section_heads = {len(overview.methods): "Controls"} if has_controls else {}
     caption = f"{latex.escape(overview.model)} on {latex.escape(overview.counted_samples)}: scores"
-    if any(column.cell(name).interval for column in overview.columns for name in overview.rows):
+    if _has_intervals(overview):
         caption += r" with 95\,\% intervals"
     caption += "; 0 is a random map."
     if Label.BEST in overview.labels:
         caption += " Bold: significantly better than every other method."
     return latex.render(
-        latex.Tabular(heads, rows, rules),
+        latex.Tabular(heads, rows, section_heads),
         caption,
         "tab:verdict",
         ["made by heatproof"],

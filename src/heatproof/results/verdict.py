@@ -80,15 +80,16 @@ class Verdict:
         return {name: self._label(name) for name in (*self.methods, *self.controls)}
 
     def _label(self, name: str) -> Label:
+        """Return the label of one explainer: best beats every rival, undecided is beaten by none."""
         # Being ahead of others is no merit without being above chance.
         if self.above_chance.get(name) is False and name != self.random:
             return Label.AS_RANDOM
-        others = [other for other in self.methods if other != name]
-        if name in self.controls or not others or not self.measure.sign:
+        rivals = [method for method in self.methods if method != name]
+        if name in self.controls or not rivals or not self.measure.sign:
             return Label.NONE
-        if all(self.beats(name, other) for other in others):
+        if all(self.beats(name, rival) for rival in rivals):
             return Label.BEST
-        if not any(self.beats(other, name) for other in others):
+        if not any(self.beats(rival, name) for rival in rivals):
             return Label.UNDECIDED
         return Label.NONE
 

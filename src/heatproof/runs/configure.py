@@ -151,11 +151,11 @@ def why_left_out(name: str, evaluation: Evaluation, label: str, explainer: Expla
 
 def check_data_names(evaluations: Mapping[str, Evaluation], datasets: Iterable[str]) -> None:
     """Raise `UserError` for an evaluation that is for a data set which the study does not have."""
-    known = list(datasets)
-    for name, evaluation in evaluations.items():
+    names = list(datasets)
+    for label, evaluation in evaluations.items():
         for dataset in evaluation.data or ():
-            if dataset not in known:
-                raise unknown(f"data set of {name}", dataset, known)
+            if dataset not in names:
+                raise unknown(f"data set of {label}", dataset, names)
 
 
 def with_evident_task(model: Model, datasets: Mapping[str, Data]) -> Model:
@@ -166,8 +166,10 @@ def with_evident_task(model: Model, datasets: Mapping[str, Data]) -> Model:
     """
     if model.declared is not None or not has_one_output(model.module):
         return model
-    labels = [label for data in datasets.values() for label in data.labels or ()]
-    if set(labels) - {-1} == {0, 1}:
+    labels: set[int] = set()
+    for data in datasets.values():
+        labels.update(data.labels or ())
+    if labels - {-1} == {0, 1}:  # −1 is a sample without a label
         return model.asked(Binary())
     raise UserError(f"{model.name} {ONE_OUTPUT}")
 

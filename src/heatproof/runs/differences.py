@@ -79,14 +79,20 @@ def disagreements(place: str, values: Sequence[Any], labels: Sequence[str]) -> l
     return lines
 
 
-def _leaves(place: str, values: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Yield every dotted name of several nested mappings, with the value that each of them has there."""
+def _leaves(path: str, values: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield every dotted name of several nested mappings, with the value that each of them has there.
+
+    `path` is the dotted name of the values themselves, empty at the top.
+    """
     if not all(isinstance(value, Mapping) for value in values):
-        yield place, values
+        yield path, values
         return
-    for key in dict.fromkeys(key for value in values for key in value):
-        inside = [value.get(key, ABSENT) for value in values]
-        yield from _leaves(f"{place}.{key}" if place else str(key), inside)
+    keys: dict[Any, None] = {}
+    for value in values:
+        keys |= dict.fromkeys(value)
+    for key in keys:
+        entries = [value.get(key, ABSENT) for value in values]
+        yield from _leaves(f"{path}.{key}" if path else str(key), entries)
 
 
 def plain(value: Any) -> str:
@@ -115,11 +121,13 @@ def told_apart(values: Sequence[Any]) -> list[str]:
     """Return the values as short texts; of lists of parameter objects only the entries that not all of them have."""
     if not all(_has_entries(value) and isinstance(value[0], Mapping) for value in values):
         return [brief(value) for value in values]
-    shared = set.intersection(*({plain(entry) for entry in value} for value in values))
+    entries_of_values = [set(map(plain, value)) for value in values]
+    shared = set.intersection(*entries_of_values)
     texts = []
     for value in values:
-        rest = [call(entry) for entry in value if plain(entry) not in shared]
-        texts.append(presets().get(plain(value)) or ", ".join(rest) or "nothing more")
+        unshared = [call(entry) for entry in value if plain(entry) not in shared]
+        preset = presets().get(plain(value))
+        texts.append(preset or ", ".join(unshared) or "nothing more")
     if len(set(texts)) == 1:  # the same entries in another order
         return [", ".join(str(entry["name"]) for entry in value) for value in values]
     return texts
@@ -129,7 +137,11 @@ def _has_entries(value: Any) -> bool:
     """Whether a value is a list of names or of parameter objects, such as references or perturbations."""
     if not isinstance(value, list) or not value:
         return False
-    return all(isinstance(v, str) or (isinstance(v, Mapping) and "name" in v) for v in value)
+    for entry in value:
+        is_object = isinstance(entry, Mapping) and "name" in entry
+        if not isinstance(entry, str) and not is_object:
+            return False
+    return True
 
 
 def _list_differences(old: list[Any], new: list[Any]) -> str:
@@ -182,11 +194,13 @@ def presets() -> dict[str, str]:
     from heatproof.axes.stability import perturbations
     from heatproof.types import name_of, parameters
 
-    chosen = perturbations.KNOWN_PRESETS.items()
-    return {
-        plain([{"name": name_of(p), **parameters(p)} for p in preset]): name
-        for name, preset in chosen
-    }
+    names = {}
+    for name, preset in perturbations.KNOWN_PRESETS.items():
+        entries = []
+        for perturbation in preset:
+            entries.append({"name": name_of(perturbation), **parameters(perturbation)})
+        names[plain(entries)] = name
+    return names
 
 
 def parameters_of(evaluation: Mapping[str, Any]) -> dict[str, Any]:

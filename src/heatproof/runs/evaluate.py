@@ -21,7 +21,7 @@ from heatproof.models.precision import Precision, arithmetic
 from heatproof.runs import manifest, storage
 from heatproof.runs.atomic import scratch, sweep
 from heatproof.runs.differences import differences
-from heatproof.runs.directory import Job, RunDirectory
+from heatproof.runs.directory import Job, PartKey, RunDirectory
 from heatproof.runs.engine import run_jobs
 from heatproof.runs.looks import has_finished_stage, look_at
 from heatproof.runs.manifest import Manifest, OpenSession
@@ -329,7 +329,9 @@ def _run_stage(
     first, step = share
     jobs_of_share = [job for job in plan.jobs()[first - 1 :: step] if job not in finished_jobs]
     finished_jobs.update(jobs_of_share)
-    possible_parts = [key for job in jobs_of_share for key in plan.possible_parts(job)]
+    possible_parts: list[PartKey] = []
+    for job in jobs_of_share:
+        possible_parts += plan.possible_parts(job)
     remove_damaged_parts(run_directory, possible_parts)
     if retry_errors:
         drop_failed_shards(plan, run_directory, jobs_of_share)

@@ -104,27 +104,29 @@ def _jpeg(image: Tensor) -> bytes:
 
 
 def _drawable(item: GalleryImage, data: Data | None, side: int) -> Drawable:
+    """Return what is stored of an image of the gallery, by the kind of its data."""
     x = item.image.detach().cpu()
     aux = {name: tensor.detach().cpu() for name, tensor in item.aux.items()}
     map = None if item.map is None else item.map.detach().float().cpu()
     if x.is_floating_point() and "mask" not in aux and "adjacency" not in aux:
         return _drawable_grid(x, map, data, side)
 
-    # Of texts, sets and graphs, padding is left out; a part has one value, the sum over its vector.
-    is_part = torch.ones(len(x), dtype=torch.bool)
+    # Of texts, sets and graphs, padding is left out; an element has one value, the sum over its vector.
+    is_element = torch.ones(len(x), dtype=torch.bool)
     for name in ("mask", "attention_mask"):
         if name in aux:
-            is_part = aux[name] > 0
-    map = None if map is None else map.reshape(len(x), -1).sum(1)[is_part]
+            is_element = aux[name] > 0
+    if map is not None:
+        map = map.reshape(len(x), -1).sum(1)[is_element]
     if not x.is_floating_point():
-        tokens = x[is_part]
+        tokens = x[is_element]
         words = spelled(data and data.tokenizer, tokens.tolist())
         return Drawable("text", tokens.float()[None], map, words)
     if "adjacency" not in aux:
-        two_columns = F.pad(x[is_part].float(), (0, 2))[:, :2]
+        two_columns = F.pad(x[is_element].float(), (0, 2))[:, :2]
         return Drawable("set", two_columns, map)
-    edges = aux["adjacency"][is_part][:, is_part].float()
-    node_numbers = aux.get(NODES, torch.arange(len(x)))[is_part]
+    edges = aux["adjacency"][is_element][:, is_element].float()
+    node_numbers = aux.get(NODES, torch.arange(len(x)))[is_element]
     return Drawable("graph", torch.cat([_node_positions(edges, node_numbers), edges], 1), map)
 
 
@@ -147,11 +149,12 @@ def _as_plane(values: Tensor, empty: float) -> Tensor:
 
 def _middle_planes(volume: Tensor, empty: float) -> Tensor:
     """Return the middle planes of a volume (C, D, H, W) along its axes, side by side; one corner of four is empty."""
-    d, h, w = volume.shape[1:]
-    planes = volume.new_full((len(volume), h + d + 1, w + d + 1), empty)
-    planes[:, :h, :w] = volume[:, d // 2]
-    planes[:, :h, w + 1 :] = volume[..., w // 2].mT
-    planes[:, h + 1 :, :w] = volume[:, :, h // 2]
+    depth, height, width = volume.shape[1:]
+    # One empty row and column separate the planes.
+    planes = volume.new_full((len(volume), height + depth + 1, width + depth + 1), empty)
+    planes[:, :height, :width] = volume[:, depth // 2]
+    planes[:, :height, width + 1 :] = volume[..., width // 2].mT
+    planes[:, height + 1 :, :width] = volume[:, :, height // 2]
     return planes
 
 

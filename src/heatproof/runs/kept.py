@@ -110,19 +110,20 @@ def _kept_subjects(
         kept_maps = read_maps(run_directory, dataset, model, explainer)
         if kept_maps:
             maps[explainer] = kept_maps
-    known = _in_all(maps)
-    if not known:
+    kept_samples = _in_all(maps)
+    if not kept_samples:
         raise UserError(f"{run_directory} holds no maps of {model} on {dataset}; {ADVICE}")
 
     reference_ids = manifest.references(dataset)
-    if not reference_ids or not set(reference_ids) <= set(known):
-        reference_ids = known
+    if not reference_ids or not set(reference_ids) <= set(kept_samples):
+        reference_ids = kept_samples
     samples = tables.read_samples(run_directory.root)
     samples = samples[(samples["dataset"] == dataset) & (samples["model"] == model)]
     predicted = dict(zip(samples["sample"], samples["predicted"], strict=True))
     no_model: Any = NoModel(embedding="kept" if modality == "text" else None)
 
     def subject_of(ids: Sequence[str], references: Subject | None = None) -> Subject:
+        """Return these samples with their maps; whoever asks for a pass of the model gets an error."""
         stored_maps = {}
         for explainer, map_of in maps.items():
             stored_maps[explainer] = torch.from_numpy(np.stack([map_of[i] for i in ids]))
@@ -137,8 +138,8 @@ def _kept_subjects(
         )
 
     references = subject_of(reference_ids)
-    for start in range(0, len(known), manifest.shard_size):
-        yield subject_of(known[start : start + manifest.shard_size], references)
+    for start in range(0, len(kept_samples), manifest.shard_size):
+        yield subject_of(kept_samples[start : start + manifest.shard_size], references)
 
 
 def _no_explainer(model: Any, batch: Batch, target: Tensor, seed: int) -> Tensor:
@@ -148,11 +149,13 @@ def _no_explainer(model: Any, batch: Batch, target: Tensor, seed: int) -> Tensor
 
 
 def _in_all(maps: Mapping[str, Maps]) -> list[str]:
-    """Return the samples of which there is a map of every explainer."""
-    if not maps:
-        return []
-    first, *others = maps.values()
-    return [sample for sample in first if all(sample in other for other in others)]
+    """Return the samples of which there is a map of every explainer, in the order of the first."""
+    in_all = None
+    for of_explainer in maps.values():
+        if in_all is None:
+            in_all = list(of_explainer)
+        in_all = [sample for sample in in_all if sample in of_explainer]
+    return in_all or []
 
 
 def _batch(ids: Sequence[str], kind: str, maps: Mapping[str, Maps], data: Any) -> Batch:
@@ -160,7 +163,11 @@ def _batch(ids: Sequence[str], kind: str, maps: Mapping[str, Maps], data: Any) -
     if data is not None:
         source = registry.as_data(data)
         return source.load([source.ids.index(sample) for sample in ids]).batch
-    x = torch.zeros(len(ids), *next(iter(maps.values()))[ids[0]].shape)
-    beside = {"graph": "adjacency", "set": "mask"}.get(kind)
-    x = x.long() if kind in ("text", "token ids") else x
-    return Batch(tuple(ids), x, {beside: torch.ones(len(ids), 1)} if beside else {})
+    maps_of_first_explainer = next(iter(maps.values()))
+    x = torch.zeros(len(ids), *maps_of_first_explainer[ids[0]].shape)
+    if kind in ("text", "token ids"):
+        x = x.long()
+    # The kind of graphs and sets is told by the auxiliary tensor that they come with; its values are not used.
+    aux_name = {"graph": "adjacency", "set": "mask"}.get(kind)
+    aux = {} if aux_name is None else {aux_name: torch.ones(len(ids), 1)}
+    return Batch(tuple(ids), x, aux)

@@ -187,8 +187,10 @@ def pairs_of(arrays: ScoreArrays, measure: str, sampling: Sampling) -> Iterator[
     by_pair = {frozenset((test.a, test.b)): test for test in records(tests)}
     of_measure = arrays.for_measure(measure)
     methods = []
-    for e, explainer in enumerate(of_measure.explainers):
-        if explainer not in arrays.controls and of_measure.has_rows[measure][e].any():
+    for explainer, has_rows in zip(
+        of_measure.explainers, of_measure.has_rows[measure], strict=True
+    ):
+        if explainer not in arrays.controls and has_rows.any():
             methods.append(explainer)
     for a, b in combinations(methods, 2):
         test = by_pair[frozenset((a, b))]

@@ -544,8 +544,8 @@ def describe(
         tasks[dataset] = {name: task(model, batch[:1]) for name, model in models.items()}
 
     described_explainers: dict[DataAndModel, dict[str, Any]] = {}
-    for place, configured in explainers.items():
-        described_explainers[place] = {
+    for data_and_model, configured in explainers.items():
+        described_explainers[data_and_model] = {
             name: _described_explainer(explainer) for name, explainer in configured.items()
         }
     study: dict[str, Any] = {
@@ -556,13 +556,14 @@ def describe(
         "explainers": _first_entries(described_explainers),
         "evaluations": _first_entries(evaluations),
     }
+    # What is configured differently for another data set or model is stored apart, for each of them.
     other_settings: dict[str, dict[str, dict[str, Any]]] = {}
     for section, entries in (("explainers", described_explainers), ("evaluations", evaluations)):
         for (dataset, model_name), by_name in entries.items():
-            others = {name: e for name, e in by_name.items() if e != study[section][name]}
-            if others:
+            different = _different_entries(by_name, study[section])
+            if different:
                 of_dataset = other_settings.setdefault(dataset, {})
-                of_dataset.setdefault(model_name, {})[section] = others
+                of_dataset.setdefault(model_name, {})[section] = different
     if other_settings:
         study["configured"] = other_settings
     if maps:
@@ -574,6 +575,11 @@ def describe(
 
 def _described_explainer(explainer: Explainer) -> dict[str, Any]:
     return {"name": name_of(explainer), "role": role_of(explainer), **parameters(explainer)}
+
+
+def _different_entries(entries: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that differ from the usual ones of the same name."""
+    return {name: entry for name, entry in entries.items() if entry != usual[name]}
 
 
 def _first_entries(entries: Mapping[DataAndModel, Mapping[str, Any]]) -> dict[str, Any]:

@@ -242,6 +242,7 @@ def make_plan(
         models[name] = with_evident_task(with_frames(network, datasets), datasets)
     check_data_names(chosen_evaluations, datasets)
 
+    # A sample of each data set tells its kind, for which defaults are filled in.
     samples = {name: _first_sample(source) for name, source in datasets.items()}
     reasons: dict[str, str] = {}
     if RECOMMENDED in chosen_explainers:
@@ -251,7 +252,7 @@ def make_plan(
     for dataset, source in datasets.items():
         for name, network in models.items():
             sample = samples[dataset]
-            with_rows, background_rows = with_references(
+            with_backgrounds, background_rows = with_references(
                 chosen_explainers,
                 dataset,
                 source,
@@ -266,7 +267,7 @@ def make_plan(
                 source,
                 sample,
                 network,
-                with_rows,
+                with_backgrounds,
                 chosen_evaluations,
                 other_data=len(datasets) > 1,
                 background=background_rows,

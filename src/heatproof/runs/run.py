@@ -90,8 +90,10 @@ class Run:
         evaluations = self.manifest.study.evaluations
         if evaluation is not None and evaluation not in evaluations:
             raise unknown("evaluation", evaluation, evaluations)
-        results = [r for r in self._every_result() if evaluation in (None, r.label)]
-        measures = {name for result in results for name in result.arrays.measures}
+        results = [result for result in self._every_result() if evaluation in (None, result.label)]
+        measures: set[str] = set()
+        for result in results:
+            measures.update(result.arrays.measures)
         if measure is not None and results and measure not in measures:
             raise unknown("measure", measure, measures)
 
@@ -163,8 +165,8 @@ class Run:
 
     def markdown(self) -> str:
         """Return the verdict as Markdown, such as for the summary of a job in CI."""
-        made = _report("overview").overviews(self.results(), self.samples(), self.manifest)
-        text: str = _report("overview_markdown").markdown(made)
+        overviews = _report("overview").overviews(self.results(), self.samples(), self.manifest)
+        text: str = _report("overview_markdown").markdown(overviews)
         return text
 
     def proof_sheet(
@@ -215,11 +217,16 @@ class Run:
         return shown_results(self._every_result(gallery))
 
     def _every_result(self, gallery: bool = False) -> list[AxisResult]:
+        """Return the result of every test, from the cache unless the run has other parts than when it was filled."""
         # Names of parts have a digest of their content, so equal names mean equal rows.
-        parts = [part for kind in FOLDERS for part in self.directory.parts(kind)]
+        parts = []
+        for folder in FOLDERS:
+            parts += self.directory.parts(folder)
         cached = self._cached_results
-        if cached is not None and cached.parts == parts and (cached.has_gallery or not gallery):
-            return cached.results
+        if cached is not None and cached.parts == parts:
+            has_enough = cached.has_gallery or not gallery
+            if has_enough:
+                return cached.results
         results = every_axis_result(
             self.in_study_order(),
             self.samples(),

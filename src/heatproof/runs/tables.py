@@ -258,10 +258,11 @@ def read_samples(root: Place, parts: Sequence[Place] | None = None) -> pd.DataFr
 
 
 def read_rows(root: Place, paths: Sequence[Place]) -> list[dict[str, Any]]:
-    """The rows of some parts of the samples, as they are."""
-    return [
-        row for part in RunDirectory(root).read_files(paths, SAMPLES) for row in part.to_pylist()
-    ]
+    """Return the rows of some files of samples, as they are."""
+    rows: list[dict[str, Any]] = []
+    for table in RunDirectory(root).read_files(paths, SAMPLES):
+        rows += table.to_pylist()
+    return rows
 
 
 def _read(
@@ -270,16 +271,22 @@ def _read(
     schema: pa.Schema,
     change: Callable[[pa.Table], pa.Table] | None = None,
 ) -> pa.Table:
-    """The rows of all parts, each changed before the next is read, with every column of text as one dictionary."""
-    texts = [field.name for field in schema if field.type == pa.string()]
-    wanted = columns.coded(schema)
-    parts = RunDirectory(root).read_files(paths, wanted, texts)
-    tables = list(parts if change is None else map(change, parts))
+    """Return the rows of all files, with every column of text as one dictionary of its values.
+
+    Each file is passed through `change`, such as a filter, before the next is read.
+    """
+    text_columns = [field.name for field in schema if field.type == pa.string()]
+    coded_schema = columns.coded(schema)
+    tables = []
+    for table in RunDirectory(root).read_files(paths, coded_schema, text_columns):
+        tables.append(table if change is None else change(table))
     if not tables:
-        return wanted.empty_table()
+        return coded_schema.empty_table()
     rows = pa.concat_tables(tables)
-    merged = [
-        columns.sorted_dictionary(rows[name]) if name in texts else rows[name].combine_chunks()
-        for name in schema.names
-    ]
+    merged = []
+    for name in schema.names:
+        if name in text_columns:
+            merged.append(columns.sorted_dictionary(rows[name]))
+        else:
+            merged.append(rows[name].combine_chunks())
     return pa.Table.from_arrays(merged, names=schema.names)

@@ -126,6 +126,7 @@ def _check_files(
 def _check_file(
     run_directory: RunDirectory, path: Place, suffix: str, knows_study: bool
 ) -> Verdict:
+    """Return whether a file is intact, corrupt, or foreign: no file of a run, or of another study."""
     name = storage.within(path, run_directory.root)
     if not path.name.endswith(suffix):
         return Verdict("foreign", name, f"{path} is not a file of a run")

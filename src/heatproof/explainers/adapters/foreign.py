@@ -71,10 +71,10 @@ def call_arguments(arguments: Any) -> dict[str, Any] | None:
         return None
     if not isinstance(arguments, Mapping):
         raise ValueError(f"arguments are a mapping such as {{'n_steps': 20}}, got {arguments!r}")
-    return {
-        str(key): value if isinstance(value, PLAIN) else Foreign.of(value)
-        for key, value in arguments.items()
-    }
+    wrapped = {}
+    for key, value in arguments.items():
+        wrapped[str(key)] = value if isinstance(value, PLAIN) else Foreign.of(value)
+    return wrapped
 
 
 Object = Annotated[Any, BeforeValidator(Foreign.of)]
@@ -89,10 +89,10 @@ def unwrapped(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
     >>> unwrapped(call_arguments({"steps": 3, "where": [1, 2]}))
     {'steps': 3, 'where': [1, 2]}
     """
-    return {
-        key: value.value if isinstance(value, Foreign) else value
-        for key, value in (arguments or {}).items()
-    }
+    original = {}
+    for key, value in (arguments or {}).items():
+        original[key] = value.value if isinstance(value, Foreign) else value
+    return original
 
 
 def library(module: str, extra: str) -> Any:
@@ -119,11 +119,10 @@ def class_named(module: str, extra: str, name: str) -> Any:
     heatproof.errors.UserError: unknown class of captum.attr 'Salience'; did you mean 'Saliency'? ...
     """
     imported = library(module, extra)
-    choices = [
-        key
-        for key, value in vars(imported).items()
-        if isinstance(value, type) and not key.startswith("_")
-    ]
+    choices = []
+    for key, value in vars(imported).items():
+        if isinstance(value, type) and not key.startswith("_"):
+            choices.append(key)
     if name not in choices:
         raise unknown(f"class of {module}", name, choices)
     return getattr(imported, name)
@@ -158,18 +157,18 @@ def fingerprint(value: Any) -> str:
     return digest.hexdigest()
 
 
-def _feed(update: Callable[[bytes], None], value: Any, seen: dict[int, int]) -> None:
+def _feed(update: Callable[[bytes], None], value: Any, visited: dict[int, int]) -> None:
     """Update a hash with the type and the content of an object, recursively.
 
-    `seen` has the objects that were met before, by `id`, which may contain each other, with their order.
+    Objects may contain each other: `visited` has those that were met before, by `id`, with their number.
     """
     if isinstance(value, PLAIN):
         update(f"|{value!r}".encode())
         return
-    if id(value) in seen:
-        update(f"|again {seen[id(value)]}".encode())
+    if id(value) in visited:
+        update(f"|again {visited[id(value)]}".encode())
         return
-    seen[id(value)] = len(seen)
+    visited[id(value)] = len(visited)
     update(f"|{type(value).__module__}.{type(value).__qualname__}".encode())
     if isinstance(value, Tensor | np.ndarray):
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
@@ -180,16 +179,17 @@ def _feed(update: Callable[[bytes], None], value: Any, seen: dict[int, int]) -> 
             update(np.ascontiguousarray(array).tobytes())
     elif isinstance(value, Mapping):
         for key in sorted(value, key=repr):
-            _feed(update, key, seen)
-            _feed(update, value[key], seen)
+            _feed(update, key, visited)
+            _feed(update, value[key], visited)
     elif isinstance(value, set | frozenset):
-        update("|".join(sorted(fingerprint(item) for item in value)).encode())
+        # Sets have no order, so the hashes of their elements are sorted.
+        update("|".join(sorted(map(fingerprint, value))).encode())
     else:
-        for part in _parts(value):
-            _feed(update, part, seen)
+        for content in _contents(value):
+            _feed(update, content, visited)
 
 
-def _parts(value: Any) -> list[Any]:
+def _contents(value: Any) -> list[Any]:
     """Return what an object that holds no numbers consists of."""
     if isinstance(value, list | tuple):
         return list(value)

@@ -158,12 +158,13 @@ def own_network(model: Model, aux: Mapping[str, Tensor]) -> nn.Module:
     def add_arguments(
         _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of a call with the auxiliary tensors; vectors of tokens go in by their own name."""
         nonlocal pass_size
-        inputs, *others = args
+        inputs, *further_args = args
         pass_size = len(inputs)
         kwargs = kwargs | repeated(network_aux)
         if takes_embeddings and inputs.is_floating_point():
-            return tuple(others), kwargs | {"inputs_embeds": inputs}
+            return tuple(further_args), kwargs | {"inputs_embeds": inputs}
         return args, kwargs
 
     def read_scores(_: nn.Module, args: Any, output: Any) -> Tensor:

@@ -89,10 +89,9 @@ class QuantusMetric:
         for explainer in subject.explainers:
             maps = subject.maps(explainer)
             map_reasons = reasons(maps, "the map")
-            skip_reasons = [
-                of_output or of_map
-                for of_output, of_map in zip(output_reasons, map_reasons, strict=True)
-            ]
+            skip_reasons = []
+            for output_reason, map_reason in zip(output_reasons, map_reasons, strict=True):
+                skip_reasons.append(output_reason or map_reason)
             rows = [i for i, reason in enumerate(skip_reasons) if not reason]
             scores = [self._score(subject, explainer, i, maps[i : i + 1]) for i in rows]
             yield Scores.column(
@@ -164,6 +163,7 @@ def _explain_func(subject: Subject, explainer_name: str, sample: str) -> Any:
     explainer = subject.explainers[explainer_name]
 
     def explain_func(model: nn.Module, inputs: Any, targets: Any, device: Any = None) -> Any:
+        """Return maps in the shape of the inputs, which Quantus gives as the network reads them."""
         wrapped = Model(
             model, tested.mean, tested.std, tested.classes, name=tested.name, rows=tested.rows
         )

@@ -131,6 +131,7 @@ class Shap(Adapter):
             background = model.inputs(Batch(ids, samples)).detach()
 
         def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
+            """Return SHAP's values of one sample for the class in `classes` (1,)."""
             if self.method == "tree":
                 return _tree(shap, model.module, inputs, int(classes[0]))
             score = ClassScore(network, int(classes[0])).eval()

@@ -171,6 +171,7 @@ class Cav(_OfConcepts):
         def fit(
             z: Tensor, present: Tensor
         ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+            """Return decision and slope of a logistic regression."""
             weight, bias = logistic_regression(z, present, self.penalty)
             # The slope of a linear classifier is its weight everywhere.
             return lambda z: z @ weight + bias, weight.expand_as
@@ -218,9 +219,13 @@ class Car(_OfConcepts):
         def fit(
             z: Tensor, present: Tensor
         ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+            """Return decision and slope of a support vector classifier on the principal axes of z."""
             coordinates, axes = principal_axes(z, self.components)
-            spread = coordinates.var(correction=0) * coordinates.shape[1]
-            gamma = 1 / float(spread) if self.gamma == "scale" else self.gamma
+            if self.gamma == "scale":
+                total_variance = coordinates.var(correction=0) * coordinates.shape[1]
+                gamma = 1 / float(total_variance)
+            else:
+                gamma = self.gamma
 
             def kernel(u: Tensor, v: Tensor) -> Tensor:
                 if self.kernel == "linear":
@@ -236,13 +241,14 @@ class Car(_OfConcepts):
                 return kernel(z @ axes, support) @ weight + bias
 
             def slope(z: Tensor) -> Tensor:
+                """Return ∂s/∂z (B, p): ∂s/∂u, taken back from the principal axes."""
                 if self.kernel == "linear":
                     return ((weight @ support) @ axes.T).expand_as(z)
-                # ∂s/∂u = 2·gamma · Σ_i a_i k(u_i, u)·(u_i − u), taken back from the axes to z.
-                u = z @ axes
-                weighted = kernel(u, support) * weight
-                by_u = weighted @ support - weighted.sum(1, keepdim=True) * u
-                return 2 * gamma * by_u @ axes.T
+                # ∂s/∂u = 2·gamma · Σ_i a_i k(u_i, u)·(u_i − u)
+                coordinates = z @ axes
+                weighted = kernel(coordinates, support) * weight
+                by_coordinate = weighted @ support - weighted.sum(1, keepdim=True) * coordinates
+                return 2 * gamma * by_coordinate @ axes.T
 
             return decide, slope
 
@@ -263,12 +269,12 @@ def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tu
     module = model.layer(layer)
     outputs, gradients = [], []
     for rows in slices(len(batch), model.rows):
-        part = batch[rows].to(model.device)
+        samples = batch[rows].to(model.device)
         # Before the layer is cut, because it may be the embedding that makes the inputs.
-        inputs = model.inputs(part)
+        inputs = model.inputs(samples)
         leaves: list[Tensor] = []
         with module.register_forward_hook(_cut_output(layer, leaves)), torch.enable_grad():
-            logits = model.logits(inputs, part.aux)
+            logits = model.logits(inputs, samples.aux)
             chosen = logits.gather(1, target[rows].to(logits.device)[:, None]).sum()
         if len(leaves) != 1:
             raise UserError(
@@ -291,6 +297,7 @@ def _cut_output(layer: str, leaves: list[Tensor]) -> Callable[..., Any]:
     """
 
     def hook(_: nn.Module, args: Any, output: Any) -> Any:
+        """Return the output with its first tensor replaced; tuples and lists keep their type."""
         values = list(output) if isinstance(output, tuple | list) else [output]
         index = next((i for i, value in enumerate(values) if isinstance(value, Tensor)), None)
         if index is None or not values[index].is_floating_point():

@@ -18,7 +18,7 @@ from heatproof.explainers.examples.loss_gradients import (
     losses,
     on_vectors,
     probed_scores,
-    training_parts,
+    training_chunks,
     weights_of,
 )
 from heatproof.explainers.examples.training_set import Examples
@@ -51,9 +51,9 @@ def dense_curvature(
         return None
     has_bias = model.layer(layers[0]).bias is not None
     total: Tensor | None = None
-    for part, classes in training_parts(model, train, "influence"):
-        scores, probes = probed_scores(model, part, layers, {})
-        if len(probes) != 1 or not on_vectors(model, layers, probes, len(part)):
+    for samples, classes in training_chunks(model, train, "influence"):
+        scores, probes = probed_scores(model, samples, layers, {})
+        if len(probes) != 1 or not on_vectors(model, layers, probes, len(samples)):
             return None
         probe = probes[0]
         with torch.enable_grad():
@@ -84,6 +84,7 @@ def _output_curvature(
     """Return ∂²L/∂z² (B, c, c) of every sample for a layer's output z, or its Gauss–Newton part Jᵀ(diag p − ppᵀ)J."""
 
     def jacobian_of(values: Tensor) -> Tensor:
+        """Return the derivatives (B, k, c) of values (B, k) by the layer's output (B, c), one backward pass each."""
         rows = []
         for column in values.unbind(1):
             (gradient,) = torch.autograd.grad(
@@ -138,8 +139,8 @@ def curvature_products(
     total = torch.zeros_like(vectors)
     # Fused attention cannot be differentiated twice.
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-        for part, classes in training_parts(model, train, "influence"):
-            scores = class_scores(model, part, leaves)
+        for samples, classes in training_chunks(model, train, "influence"):
+            scores = class_scores(model, samples, leaves)
             if curvature == "hessian":
                 loss = losses(scores, classes, model, train).sum() / len(train)
                 gradient = torch.autograd.grad(
@@ -201,10 +202,10 @@ def _vector_jacobian_product(
 def _split_like(row: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Cut a row into pieces with the shapes and types of the tensors."""
     pieces = torch.split(row, [tensor.numel() for tensor in tensors])
-    return [
-        piece.reshape(tensor.shape).to(tensor.dtype)
-        for piece, tensor in zip(pieces, tensors, strict=True)
-    ]
+    shaped = []
+    for piece, tensor in zip(pieces, tensors, strict=True):
+        shaped.append(piece.reshape(tensor.shape).to(tensor.dtype))
+    return shaped
 
 
 def conjugate_gradients(

@@ -5,6 +5,7 @@ The loss is cross-entropy. The weights of a `Model` stay frozen; other tensors r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Annotated, Any, NamedTuple
@@ -112,7 +113,7 @@ def weights_of(model: Model, layers: Sequence[str]) -> dict[str, Tensor]:
     ['1.weight', '1.bias']
     """
     weights: dict[str, Tensor] = {}
-    seen: set[int] = set()
+    added: set[int] = set()
     for path in layers:
         layer = model.module if path == EVERY_LAYER else model.layer(path)
         prefix = "" if path in ("", EVERY_LAYER) else f"{path}."
@@ -124,21 +125,21 @@ def weights_of(model: Model, layers: Sequence[str]) -> dict[str, Tensor]:
         if not layer_weights:
             raise UserError(f"layer {path!r} of {model.name} has no weights to differentiate by")
         for name, weight in layer_weights.items():
-            if id(weight) not in seen:
+            if id(weight) not in added:
                 weights[name] = weight
-                seen.add(id(weight))
+                added.add(id(weight))
     return weights
 
 
-def parts(model: Model, batch: Batch, target: Tensor) -> Iterator[tuple[Batch, Tensor]]:
+def chunks(model: Model, batch: Batch, target: Tensor) -> Iterator[tuple[Batch, Tensor]]:
     """Yield the samples and their classes on the model's device, at most `model.rows` at a time."""
     for rows in slices(len(batch), model.rows):
         yield batch[rows].to(model.device), target[rows].to(model.device)
 
 
-def training_parts(model: Model, train: Examples, what: str) -> Iterator[tuple[Batch, Tensor]]:
+def training_chunks(model: Model, train: Examples, what: str) -> Iterator[tuple[Batch, Tensor]]:
     """Yield the training examples and their labels, at most `model.rows` at a time; `what` is the method's name."""
-    return parts(model, train.batch, train.labels(what))
+    return chunks(model, train.batch, train.labels(what))
 
 
 def losses(scores: Tensor, target: Tensor, model: Model, train: Examples) -> Tensor:
@@ -170,10 +171,10 @@ def sample_gradients(
     """
     chosen = weights_of(model, layers)
     rows = []
-    for part, classes in parts(model, batch, target):
-        gradients = _linear_gradients(model, train, part, classes, layers, state or {})
+    for samples, classes in chunks(model, batch, target):
+        gradients = _linear_gradients(model, train, samples, classes, layers, state or {})
         if gradients is None:
-            gradients = _one_by_one(model, train, part, classes, chosen, state or {})
+            gradients = _one_by_one(model, train, samples, classes, chosen, state or {})
         rows.append(gradients)
     return torch.cat(rows)
 
@@ -205,6 +206,7 @@ def probed_scores(
         def hook(
             _: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor], output: Tensor
         ) -> Tensor:
+            """Return the output of a call plus its probe, which is 0."""
             layer_input = (*args, *kwargs.values())[0]
             output_probe = torch.zeros_like(output, requires_grad=True)
             probes.append(Probe(path, layer_input, output_probe))
@@ -224,19 +226,21 @@ def on_vectors(model: Model, layers: Sequence[str], probes: Sequence[Probe], n: 
 
     Then its gradients are outer products. `n` is the number of samples in the pass.
     """
-    all_weights = [
+    # With `remove_duplicate=False` a weight that two layers share comes twice.
+    uses = Counter(
         id(weight) for _, weight in model.module.named_parameters(remove_duplicate=False)
-    ]
-    shares_no_weights = all(
-        all_weights.count(id(weight)) == 1 for weight in weights_of(model, layers).values()
     )
-    all_ran = {probe.path for probe in probes} == set(layers)
-    if not shares_no_weights or not all_ran:
+    if any(uses[id(weight)] != 1 for weight in weights_of(model, layers).values()):
         return False
-    return all(
-        probe.layer_input.ndim == 2 and probe.output_probe.ndim == 2 and len(probe.layer_input) == n
-        for probe in probes
-    )
+    paths_that_ran = {probe.path for probe in probes}
+    if paths_that_ran != set(layers):
+        return False
+    for probe in probes:
+        if probe.layer_input.ndim != 2 or probe.output_probe.ndim != 2:
+            return False
+        if len(probe.layer_input) != n:
+            return False
+    return True
 
 
 def is_linear(model: Model, path: str) -> bool:
@@ -318,11 +322,12 @@ def _linear_layers(model: Model) -> dict[str, nn.Module]:
 
 
 def _no_linear(model: Model) -> UserError:
-    names = [
-        path
-        for path, layer in model.module.named_modules()
-        if path and any(True for _ in layer.parameters())
-    ]
+    """Return the error for a network without a linear layer, with the last layers that have weights."""
+    names = []
+    for path, layer in model.module.named_modules():
+        has_weights = next(layer.parameters(), None) is not None
+        if path and has_weights:
+            names.append(path)
     return UserError(
         f"{model.name} has no linear layer that runs; name layers, such as {', '.join(names[-3:])}"
     )

@@ -37,13 +37,15 @@ def from_torchvision(rest: str, outputs: int | None = None) -> Parts:
     """`resnet50` (default weights), `resnet50@IMAGENET1K_V1` (those), `resnet50@none` (random)."""
     from torchvision import models
 
-    name, _, wanted = rest.partition("@")
+    name, _, weights_name = rest.partition("@")
     if name not in models.list_models():
         raise unknown("torchvision model", name, models.list_models())
     choices = models.get_model_weights(name)
-    if wanted not in ("", RANDOM) and wanted not in choices.__members__:
-        raise unknown(f"weights of {name}", wanted, [RANDOM, *choices.__members__])
-    weights = choices[wanted] if wanted in choices.__members__ else choices.DEFAULT
+    if weights_name not in ("", RANDOM) and weights_name not in choices.__members__:
+        raise unknown(f"weights of {name}", weights_name, [RANDOM, *choices.__members__])
+    is_named = weights_name in choices.__members__
+    weights = choices[weights_name] if is_named else choices.DEFAULT
+    # Random weights get the normalisation of the default ones.
     preset = weights.transforms()
     mean, std = getattr(preset, "mean", None), getattr(preset, "std", None)
     if outputs is not None:
@@ -51,11 +53,11 @@ def from_torchvision(rest: str, outputs: int | None = None) -> Parts:
             return Parts(models.get_model(name, weights=None, num_classes=outputs), mean, std)
     try:
         with same_random_weights():
-            module = models.get_model(name, weights=None if wanted == RANDOM else weights)
+            module = models.get_model(name, weights=None if weights_name == RANDOM else weights)
     except OSError as error:
-        place = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
+        path = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
         raise UserError(
-            f"cannot fetch the weights of {name} ({error}); put {weights.url} at {place}, "
+            f"cannot fetch the weights of {name} ({error}); put {weights.url} at {path}, "
             f"or use torchvision:{name}@none for random weights"
         ) from error
     return Parts(module, mean, std, weights.meta.get("categories"))
@@ -65,15 +67,15 @@ def from_timm(rest: str, outputs: int | None = None) -> Parts:
     """`vit_base_patch16_224` (pretrained), `vit_base_patch16_224@none` (random)."""
     import timm
 
-    name, _, wanted = rest.partition("@")
-    if wanted not in ("", RANDOM):
-        raise unknown(f"weights of {name}", wanted, [RANDOM])
+    name, _, weights_name = rest.partition("@")
+    if weights_name not in ("", RANDOM):
+        raise unknown(f"weights of {name}", weights_name, [RANDOM])
     if not timm.is_model(name):
         close = nearest(name, timm.list_models(), n=5)
         raise UserError(f"timm has no model {name!r}; the nearest are {', '.join(close) or 'none'}")
     try:
         with same_random_weights():
-            pretrained = outputs is None and wanted != RANDOM
+            pretrained = outputs is None and weights_name != RANDOM
             module = timm.create_model(name, pretrained=pretrained, num_classes=outputs)
     except OSError as error:
         source = timm.get_pretrained_cfg_value(name, "hf_hub_id") or "its repository"
@@ -315,11 +317,16 @@ def _mean_and_std(processor: Any, name: str) -> tuple[Sequence[float] | None, ..
         )
     does_rescale = getattr(processor, "do_rescale", True)
     scale = BYTE * processor.rescale_factor if does_rescale else BYTE
+    # Some processors rescale to [−1, 1].
     offset = 1.0 if getattr(processor, "rescale_offset", False) else 0.0
     has_mean = getattr(processor, "image_mean", None) is not None
     normalises = getattr(processor, "do_normalize", True) and has_mean
     if not normalises and abs(scale - 1) < 1e-6 and not offset:
         return None, None
-    mean = processor.image_mean if normalises else [0.0] * 3
-    std = processor.image_std if normalises else [1.0] * 3
-    return [(m + offset) / scale for m in mean], [s / scale for s in std]
+    mean, std = [0.0] * 3, [1.0] * 3
+    if normalises:
+        mean, std = processor.image_mean, processor.image_std
+    # (scale·x − offset − mean) / std = (x − (mean + offset) / scale) / (std / scale)
+    mean_of_pixels = [(of_channel + offset) / scale for of_channel in mean]
+    std_of_pixels = [of_channel / scale for of_channel in std]
+    return mean_of_pixels, std_of_pixels

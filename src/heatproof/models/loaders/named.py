@@ -74,6 +74,8 @@ def load_model(
         )
     changes = (channels_last, mean, std, embedding, new_head)
     is_changed = any(value is not None for value in changes)
+
+    # First what the specification stands for: a finished `Model`, or the parts of one.
     source: Any = spec
     if isinstance(spec, str):
         source, name = _from_name(spec, name, classes, architecture, allow_code)
@@ -93,22 +95,22 @@ def load_model(
             settings = "mean, std, classes, channels_last, embedding, task, new_head"
             raise UserError(f"{source.name} is a heatproof.Model: give {settings} where it is made")
         return source if device is None else source.to(device)
-    made = source
-    if not isinstance(made, Parts):
+    if not isinstance(source, Parts):
         raise UserError(
-            f"a model is a name, a torch.nn.Module or a heatproof.Model; got {type(made).__name__}"
+            f"a model is a name, a torch.nn.Module or a heatproof.Model; got {type(source).__name__}"
         )
-    if new_head is not None:
-        made = with_new_head(made, new_head)
+
+    # Then a model of these parts; what the caller gives takes precedence over what the source says.
+    parts = source if new_head is None else with_new_head(source, new_head)
     return Model(
-        made.module,
-        mean=made.mean if mean is None else mean,
-        std=made.std if std is None else std,
-        classes=made.classes if classes is None else classes,
+        parts.module,
+        mean=parts.mean if mean is None else mean,
+        std=parts.std if std is None else std,
+        classes=parts.classes if classes is None else classes,
         name=name,
         device=device,
-        channels_last=made.channels_last if channels_last is None else channels_last,
-        embedding=made.embedding if embedding is None else embedding,
+        channels_last=parts.channels_last if channels_last is None else channels_last,
+        embedding=parts.embedding if embedding is None else embedding,
         task=task,
     )
 
@@ -199,17 +201,17 @@ def short_name(scheme: str, rest: str) -> str:
 
 
 def from_python(rest: str) -> Parts | Model:
-    """What the function at `module:name` makes: a torch module, a scikit-learn classifier or a Model."""
-    made = made_by(rest)
-    if isinstance(made, Model):
-        return made
-    if is_table_model(made):
-        return from_sklearn(made, name=short_name("python", rest))
-    if not isinstance(made, nn.Module):
+    """Return what the function at `module:name` makes: a torch module, a scikit-learn classifier or a Model."""
+    model = made_by(rest)
+    if isinstance(model, Model):
+        return model
+    if is_table_model(model):
+        return from_sklearn(model, name=short_name("python", rest))
+    if not isinstance(model, nn.Module):
         raise UserError(
-            f"python:{rest} gave {type(made).__name__}; a torch.nn.Module or heatproof.Model was expected"
+            f"python:{rest} gave {type(model).__name__}; a torch.nn.Module or heatproof.Model was expected"
         )
-    return Parts(made)
+    return Parts(model)
 
 
 def _efficientnet_lite0() -> Parts:

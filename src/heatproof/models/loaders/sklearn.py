@@ -103,9 +103,8 @@ class SklearnNetwork(nn.Module):
         """Return what the model says of rows, (B, K) or (B,)."""
         model = self.estimator
         if self.kind == "xgboost":
-            library: Any = inspect.getmodule(
-                type(model)
-            )  # of its class, so that nothing is imported
+            # The module of its class, so that nothing is imported.
+            library: Any = inspect.getmodule(type(model))
             matrix = library.DMatrix(rows, enable_categorical=True)
             is_margin = _is_classifying(_objective(model))
             return np.asarray(model.predict(matrix, output_margin=is_margin), np.float64)
@@ -394,9 +393,12 @@ def _digest(model: Any) -> str:
         values = [cell.cell_contents for cell in model.__closure__ or ()]
         values += [model.__globals__[name] for name in code.co_names if name in model.__globals__]
         # Only the code of functions that it calls: they may call each other in turn.
-        called = [value.__code__.co_code for value in values if inspect.isfunction(value)]
-        others = [v for v in values if not (inspect.ismodule(v) or inspect.isfunction(v))]
-        digests = [_digest(value) for value in others]
+        called, digests = [], []
+        for value in values:
+            if inspect.isfunction(value):
+                called.append(value.__code__.co_code)
+            elif not inspect.ismodule(value):
+                digests.append(_digest(value))
         text = (code.co_code, _constants(code.co_consts), model.__defaults__, called, digests)
         return hashlib.sha1(repr(text).encode()).hexdigest()
     if isinstance(model, functools.partial):

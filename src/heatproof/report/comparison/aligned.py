@@ -52,7 +52,7 @@ def aligned(
         chance={name: of_samples(scores, np.nan) for name, scores in arrays.chance.items()},
         status=of_samples(arrays.status, NOT_ATTEMPTED),
         has_rows={name: of_conditions(rows) for name, rows in arrays.has_rows.items()},
-        by_reference={name: of_conditions(b) for name, b in arrays.by_reference.items()},
+        by_reference={name: of_conditions(means) for name, means in arrays.by_reference.items()},
         groups=None,  # belongs to the old samples; see `groups_of`
     )
 
@@ -64,37 +64,41 @@ def _common_indices(old: Sequence[Any], new: Sequence[Any]) -> tuple[list[int], 
     return old_indices, [index_in_new[old[i]] for i in old_indices]
 
 
-def stacked_scores(parts: Sequence[ScoreArrays], measure: str) -> ScoreArrays:
-    """Return the scores by one measure of several arrays as one, explainer after explainer.
+def stacked_scores(blocks: Sequence[ScoreArrays], measure: str) -> ScoreArrays:
+    """Return the scores by one measure of several blocks as one, explainer after explainer.
 
-    The arrays have the same conditions, samples and references, and different explainers.
+    The blocks have the same conditions, samples and references, and different explainers.
     """
-    first = parts[0]
-    values = [part.values[measure] for part in parts]
+    explainers: list[str] = []
+    chance_blocks, repeat_blocks, reference_blocks = [], [], []
+    for block in blocks:
+        explainers += block.explainers
+        scores = block.values[measure]
+        # A block without a chance level has NaN, one without repeats a single one, one without references none.
+        no_chance = np.full(scores.shape, np.nan)
+        no_references = np.zeros((*scores.shape[:2], 0))
+        chance_blocks.append(block.chance.get(measure, no_chance))
+        repeat_blocks.append(block.repeats.get(measure, scores[..., None]))
+        reference_blocks.append(block.by_reference.get(measure, no_references))
+
     chance, repeats, by_reference = {}, {}, {}
-    if any(measure in part.chance for part in parts):
-        without = [np.full(scores.shape, np.nan) for scores in values]
-        levels = [p.chance.get(measure, none) for p, none in zip(parts, without, strict=True)]
-        chance[measure] = np.concatenate(levels)
-    if any(measure in part.repeats for part in parts):
-        once = [scores[..., None] for scores in values]
-        scores = [p.repeats.get(measure, o) for p, o in zip(parts, once, strict=True)]
-        repeats[measure] = _concatenated(scores, np.nan)
-    if any(measure in part.by_reference for part in parts):
-        none = [np.zeros((*scores.shape[:2], 0)) for scores in values]
-        means = [p.by_reference.get(measure, n) for p, n in zip(parts, none, strict=True)]
-        by_reference[measure] = _concatenated(means, 0.0)
+    if any(measure in block.chance for block in blocks):
+        chance[measure] = np.concatenate(chance_blocks)
+    if any(measure in block.repeats for block in blocks):
+        repeats[measure] = _concatenated(repeat_blocks, np.nan)
+    if any(measure in block.by_reference for block in blocks):
+        by_reference[measure] = _concatenated(reference_blocks, 0.0)
     return replace(
-        first,
-        explainers=[name for part in parts for name in part.explainers],
-        controls=frozenset().union(*(part.controls for part in parts)),
-        values={measure: np.concatenate(values)},
+        blocks[0],
+        explainers=explainers,
+        controls=frozenset().union(*(block.controls for block in blocks)),
+        values={measure: np.concatenate([block.values[measure] for block in blocks])},
         chance=chance,
         repeats=repeats,
         by_reference=by_reference,
-        references=next((part.references for part in parts if part.references), ()),
-        status=np.concatenate([part.status for part in parts]),
-        has_rows={measure: np.concatenate([part.has_rows[measure] for part in parts])},
+        references=next((block.references for block in blocks if block.references), ()),
+        status=np.concatenate([block.status for block in blocks]),
+        has_rows={measure: np.concatenate([block.has_rows[measure] for block in blocks])},
     )
 
 

@@ -197,20 +197,20 @@ def _aligned_arrays(
 
     The third value says which samples could not be read in one of the runs.
     """
-    results, known_samples = [], []
+    results, sample_facts = [], []
     for i in pair:
         run, dataset, model = runs[i], test.datasets[i], test.models[i]
         results.append(run.result(dataset, model, test.evaluations[i]))
-        known_samples.append(run.samples_of(dataset, model))
+        sample_facts.append(run.samples_of(dataset, model))
     if any(result is None for result in results):
         return None
     first, second = (result.arrays for result in results if result is not None)
 
-    explainers = [
-        names
-        for names in test.explainers
-        if names[pair[0]] in first.explainers and names[pair[1]] in second.explainers
-    ]
+    explainers = []
+    for names in test.explainers:
+        name_in_first, name_in_second = names[pair[0]], names[pair[1]]
+        if name_in_first in first.explainers and name_in_second in second.explainers:
+            explainers.append(names)
     conditions = []
     for condition in first.conditions:
         is_comparable = test.conditions is None or condition in test.conditions
@@ -219,11 +219,14 @@ def _aligned_arrays(
     if not explainers or not conditions:
         return None
 
-    samples = sorted({str(name) for frame in known_samples for name in frame.index})
+    in_any_run: set[str] = set()
+    for facts in sample_facts:
+        in_any_run.update(map(str, facts.index))
+    samples = sorted(in_any_run)
     is_lost = np.zeros(len(samples), dtype=bool)
-    for frame in known_samples:
-        is_lost |= np.isin(samples, frame.index[unreadable(frame)])
-    group_facts = pd.concat(known_samples).reset_index()
+    for facts in sample_facts:
+        is_lost |= np.isin(samples, facts.index[unreadable(facts)])
+    group_facts = pd.concat(sample_facts).reset_index()
     both = []
     for arrays, i in zip((first, second), pair, strict=True):
         new_names = {names[i]: shown(names) for names in explainers}

@@ -94,8 +94,10 @@ def _about(run: ComparedRun, result: AxisResult, measure: Measure) -> dict[str, 
     """Return what a board is about; None for rows of what the study does not name."""
     evaluation = run.manifest.study.evaluation(result.label, result.dataset, result.model)
     data = run.entries("datasets").get(result.dataset)
-    is_known = result.label in run.entries("evaluations") and result.model in run.entries("models")
-    if data is None or not is_known:
+    is_in_study = result.label in run.entries("evaluations") and result.model in run.entries(
+        "models"
+    )
+    if data is None or not is_in_study:
         return None
     return {
         "axis": evaluation.name or result.label,
@@ -124,9 +126,13 @@ def _entries(run: ComparedRun, result: AxisResult, measure: Measure) -> list[Ent
 
 
 def _board(key: str, about: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return a board as plain data: what it is about, its verdict, and its rows from the best to those without a rank."""
     measure = entries[0].measure
     conditions = _conditions(entries)
-    samples = sorted({sample for entry in entries for sample in entry.arrays.samples})
+    all_samples: set[str] = set()
+    for entry in entries:
+        all_samples.update(entry.arrays.samples)
+    samples = sorted(all_samples)
     entries = [_with_reason(entry, conditions, len(samples)) for entry in entries]
     verdict, ranks = _ranked(entries, conditions, samples)
     labels = {} if verdict is None or not verdict.can_decide else verdict.labels
@@ -134,19 +140,17 @@ def _board(key: str, about: Mapping[str, Any], entries: Sequence[Entry]) -> dict
     for i, entry in enumerate(entries):
         row = _row(entry, conditions)
         # An entry that is not ranked has no row in the ranking.
-        for end in ("rank", "rank_low", "rank_high"):
-            row[end] = _number(ranks[end].get(str(i)))
+        for column in ("rank", "rank_low", "rank_high"):
+            row[column] = _number(ranks[column].get(str(i)))
         row["label"] = str(labels.get(str(i), Label.NONE))
         rows.append(row)
     sign = measure.sign or 1
-    rows.sort(
-        key=lambda row: (
-            row["rank"] is None,
-            row["rank"] or 0,
-            -sign * (row["score"] or 0),
-            row["run"],
-        )
-    )
+
+    def position(row: Mapping[str, Any]) -> tuple[bool, float, float, str]:
+        """Sort by rank, rows without one last; equal ones by score, the best first, then by run."""
+        return row["rank"] is None, row["rank"] or 0, -sign * (row["score"] or 0), row["run"]
+
+    rows.sort(key=position)
     board_id = hashlib.sha256(key.encode()).hexdigest()[:12]
     return {"id": board_id, **about, "verdict": _sentences(verdict, entries), "rows": rows}
 
@@ -166,17 +170,21 @@ def _with_reason(entry: Entry, conditions: Sequence[Condition], samples: int) ->
     """Return an entry with the reason why it has no rank: its mean would be over other samples or conditions."""
     attempted = int((entry.arrays.status >= 0).any((0, 1)).sum())
     expected = max(_readable_samples(entry), samples)
-    scored = entry.arrays.values[entry.measure.name][0]
-    has_score = {
-        c: bool(pd.notna(s).any()) for c, s in zip(entry.arrays.conditions, scored, strict=True)
-    }
-    lost = [f"{name} {level:g}" for name, level in conditions if not has_score.get((name, level))]
+    scores_by_condition = entry.arrays.values[entry.measure.name][0]
+    scored_conditions = set()
+    for condition, scores in zip(entry.arrays.conditions, scores_by_condition, strict=True):
+        if pd.notna(scores).any():
+            scored_conditions.add(condition)
+    unscored = []
+    for name, level in conditions:
+        if (name, level) not in scored_conditions:
+            unscored.append(f"{name} {level:g}")
     if entry.measure.better == "neither":
         reason = NO_DIRECTION
     elif attempted < expected:
         reason = f"unfinished: {attempted} of {expected} samples attempted"
-    elif lost:
-        reason = f"no score under {', '.join(lost)}"
+    elif unscored:
+        reason = f"no score under {', '.join(unscored)}"
     else:
         reason = ""
     return replace(entry, unranked=reason)

@@ -104,7 +104,9 @@ class EntryNames:
     """What the rows of all boards are called: the explainer, and its run and model where there are several."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
-        rows = [row for board in data["boards"] for row in board["rows"]]
+        rows: list[Row] = []
+        for board in data["boards"]:
+            rows += board["rows"]
         controls = {row["explainer"] for row in rows if row["control"]}
         self.looks: dict[str, Look] = looks([row["explainer"] for row in rows], controls)
         self.has_runs = len(data["runs"]) > 1
@@ -128,14 +130,20 @@ class EntryNames:
 def board_titles(boards: Sequence[Board]) -> list[str]:
     """Return the title of each board; boards of one axis and data set also say in what they differ."""
     titles = [f"{str(board['axis']).capitalize()} on {board['dataset']}" for board in boards]
-    for title in set(titles):
-        alike = [i for i, other in enumerate(titles) if other == title]
-        settings = [_settings(boards[i]) for i in alike]
-        for key in dict.fromkeys(key for entry in settings for key in entry):
-            values = [entry.get(key, ABSENT) for entry in settings]
-            values = numbered(values) if key == "data" else values
-            if len({plain(value) for value in values}) > 1:
-                for i, text in zip(alike, told_apart(values), strict=True):
+    boards_of_title: dict[str, list[int]] = {}
+    for i, title in enumerate(titles):
+        boards_of_title.setdefault(title, []).append(i)
+    for same_title in boards_of_title.values():
+        settings = [_settings(boards[i]) for i in same_title]
+        keys: dict[str, None] = {}
+        for of_board in settings:
+            keys |= dict.fromkeys(of_board)
+        for key in keys:
+            values = [of_board.get(key, ABSENT) for of_board in settings]
+            if key == "data":
+                values = numbered(values)  # fingerprints, which nobody can tell apart
+            if len(set(map(plain, values))) > 1:
+                for i, text in zip(same_title, told_apart(values), strict=True):
                     titles[i] += f", {key} {text}"
     return titles
 

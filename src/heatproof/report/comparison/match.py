@@ -194,10 +194,9 @@ def _match_models(matched: Matched, runs: Sequence[ComparedRun]) -> None:
     if all(len(section) == 1 for section in sections):
         matched.models = [tuple(next(iter(section)) for section in sections)]
     else:
-        in_all = [name for name in sections[0] if all(name in section for section in sections)]
+        in_all = _names_in_all(sections)
         matched.models = [(name,) * len(runs) for name in in_all]
-        rest = [[name for name in section if name not in in_all] for section in sections]
-        _list_unmatched(matched, "model", rest)
+        _list_unmatched(matched, "model", _without(sections, in_all))
     for names in matched.models:
         if len(set(names)) > 1:
             matched.subject += disagreements("model", list(names), matched.labels)
@@ -230,10 +229,11 @@ def pair_up(sections: Sequence[Entries]) -> tuple[list[Names], list[list[str]]]:
     >>> pair_up([{"lime": {"name": "lime"}}, {"lime(samples=9)": {"name": "lime"}, "random": {"name": "random"}}])
     ([('lime', 'lime(samples=9)')], [[], ['random']])
     """
-    in_all = [name for name in sections[0] if all(name in section for section in sections)]
+    in_all = _names_in_all(sections)
     matched: list[Names] = [(name,) * len(sections) for name in in_all]
-    rest = [[name for name in section if name not in in_all] for section in sections]
-    for kind in dict.fromkeys(sections[0][name].get("name") for name in rest[0]):
+    rest = _without(sections, in_all)
+    kinds_left_of_first = dict.fromkeys(sections[0][name].get("name") for name in rest[0])
+    for kind in kinds_left_of_first:
         of_kind = []
         for section, names in zip(sections, rest, strict=True):
             of_kind.append([name for name in names if section[name].get("name") == kind])
@@ -242,6 +242,23 @@ def pair_up(sections: Sequence[Entries]) -> tuple[list[Names], list[list[str]]]:
             for remaining, names in zip(rest, of_kind, strict=True):
                 remaining.remove(names[0])
     return matched, rest
+
+
+def _names_in_all(sections: Sequence[Entries]) -> list[str]:
+    """Return the names that every run has, in the order of the first."""
+    in_all = []
+    for name in sections[0]:
+        if all(name in section for section in sections):
+            in_all.append(name)
+    return in_all
+
+
+def _without(sections: Sequence[Entries], names: Sequence[str]) -> list[list[str]]:
+    """Return the names of each run that are not among `names`."""
+    rest = []
+    for section in sections:
+        rest.append([name for name in section if name not in names])
+    return rest
 
 
 class LinesByDataAndModel:
@@ -323,15 +340,21 @@ def _match_tests(
 def _chosen_evaluations(
     runs: Sequence[ComparedRun], evaluations: Sequence[str] | None
 ) -> list[Entries]:
-    """Return the evaluations of each run, or those of them that were asked for."""
+    """Return the entries of each run's evaluations: all, or those that `evaluations` names."""
     sections = [run.entries("evaluations") for run in runs]
     if evaluations is None:
         return sections
-    registered = dict.fromkeys(name for section in sections for name in section)
+    in_any_run: dict[str, None] = {}
+    for section in sections:
+        in_any_run |= dict.fromkeys(section)
     for name in evaluations:
-        if name not in registered:
-            raise unknown("evaluation", name, registered)
-    return [{name: entry for name, entry in s.items() if name in evaluations} for s in sections]
+        if name not in in_any_run:
+            raise unknown("evaluation", name, in_any_run)
+    chosen_sections: list[Entries] = []
+    for section in sections:
+        chosen = {name: entry for name, entry in section.items() if name in evaluations}
+        chosen_sections.append(chosen)
+    return chosen_sections
 
 
 def _measured(runs: Sequence[ComparedRun], names: Names) -> list[str]:
@@ -428,16 +451,17 @@ def shared_conditions(
     entries_of_conditions = []
     for evaluation in evaluations:
         conditions = [(str(name), float(level)) for name, level in evaluation.get("conditions", [])]
-        made_by = [plain(entry) for entry in evaluation.get(separable, [])]
-        if len(made_by) != len(conditions):
+        entries = [plain(entry) for entry in evaluation.get(separable, [])]
+        if len(entries) != len(conditions):
+            # Some entry makes several conditions, so that only their names can be compared.
             if not one_version:
                 return set()
-            made_by = [""] * len(conditions)
-        entries_of_conditions.append(dict(zip(conditions, made_by, strict=True)))
-    first, *others = entries_of_conditions
+            entries = [""] * len(conditions)
+        entries_of_conditions.append(dict(zip(conditions, entries, strict=True)))
+    first, *rest = entries_of_conditions
     shared = set()
     for condition, entry in first.items():
-        if all(other.get(condition) == entry for other in others):
+        if all(entries_of_run.get(condition) == entry for entries_of_run in rest):
             shared.add(condition)
     return shared
 
@@ -448,6 +472,8 @@ def add_versions(matched: Matched, runs: Sequence[ComparedRun]) -> None:
     matched.subject += disagreements("versions", versions, matched.labels)
     devices = []
     for run in runs:
-        used = {device for session in run.manifest.sessions for device in session.devices}
-        devices.append(", ".join(sorted(used)))
+        devices_of_run: set[str] = set()
+        for session in run.manifest.sessions:
+            devices_of_run.update(session.devices)
+        devices.append(", ".join(sorted(devices_of_run)))
     matched.subject += disagreements("devices", devices, matched.labels)

@@ -83,16 +83,17 @@ def run_labels(paths: Sequence[str]) -> list[str]:
         if path.rpartition("/")[2].startswith("heatproof-"):
             labels.append(f"run {i + 1}")
         else:
-            others = [other for other in paths if other != path]
-            labels.append(_shortest_unique_end(path, others))
+            other_paths = [other_path for other_path in paths if other_path != path]
+            labels.append(_shortest_unique_end(path, other_paths))
     return labels
 
 
-def _shortest_unique_end(path: str, others: Sequence[str]) -> str:
-    parts = path.strip("/").split("/")
-    for length in range(1, len(parts) + 1):
-        end = "/".join(parts[-length:])
-        if not any(f"/{other}".endswith(f"/{end}") for other in others):
+def _shortest_unique_end(path: str, other_paths: Sequence[str]) -> str:
+    """Return as few of the last folders of a path as tell it from the others."""
+    folders = path.strip("/").split("/")
+    for length in range(1, len(folders) + 1):
+        end = "/".join(folders[-length:])
+        if not any(f"/{other_path}".endswith(f"/{end}") for other_path in other_paths):
             return end
     return path
 

@@ -40,20 +40,23 @@ def main_tables(comparison: Comparison) -> list[Table]:
     There is none for runs that are identical.
     """
     tables = []
-    places = ["a", "b", "dataset", "model"]
-    several = [name for name in ("dataset", "model") if comparison.overall[name].nunique() > 1]
-    for i, (place, rows) in enumerate(comparison.overall.groupby(places, sort=False)):
+    overall = comparison.overall
+    by_pair = overall.groupby(["a", "b", "dataset", "model"], sort=False)
+    for i, ((a, b, dataset, model), rows) in enumerate(by_pair):
         if rows["identical"].all():
             continue
-        a, b, *names = (str(name) for name in place)
-        about = dict(zip(("dataset", "model"), names, strict=True))
-        title = ", ".join([f"{b} against {a}", *(about[name] for name in several)])
+        # The title names data set and model only if there are several.
+        title = f"{b} against {a}"
+        if overall["dataset"].nunique() > 1:
+            title += f", {dataset}"
+        if overall["model"].nunique() > 1:
+            title += f", {model}"
         frame = pd.DataFrame([_cells(row, comparison) for row in records(rows)])
         columns = {
             "method": "Method",
             "outcome": "Result",
-            "mean_a": a,
-            "mean_b": b,
+            "mean_a": str(a),
+            "mean_b": str(b),
             "difference": "Difference",
             "p": "p",
             "joined": "Samples",
@@ -76,13 +79,13 @@ def main_tables(comparison: Comparison) -> list[Table]:
 def all_tables(comparison: Comparison) -> list[tuple[Table, int]]:
     """Return every row of the differences in tables, each with the number of rows that were left out."""
     differences = comparison.differences
-    places = ["evaluation"]
-    places += [name for name in ("dataset", "model") if differences[name].nunique() > 1]
+    keys = ["evaluation"]
+    keys += [name for name in ("dataset", "model") if differences[name].nunique() > 1]
     tables: list[tuple[Table, int]] = []
     for family, family_title in FAMILY_TITLES.items():
         of_family = differences[differences["family"] == family]
-        for place, rows in of_family.groupby(places, sort=False):
-            title = f"{family_title}: {', '.join(str(name) for name in place)}"
+        for names, rows in of_family.groupby(keys, sort=False):
+            title = f"{family_title}: {', '.join(map(str, names))}"
             cells = [_cells(row, comparison) for row in records(rows.head(MOST_ROWS))]
             frame = pd.DataFrame(cells)
             columns = _columns_of_all(rows)

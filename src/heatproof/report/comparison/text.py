@@ -25,17 +25,20 @@ WIDE = 100
 
 def styled_text(comparison: Comparison, width: int) -> list[Line]:
     """Return the verdict, the main tables, warnings, and what differs between the runs."""
-    lines = [line for text in results_of_pairs(comparison) for line in wrapped(text, width, "bold")]
+    lines: list[Line] = []
+    for sentence in results_of_pairs(comparison):
+        lines += wrapped(sentence, width, "bold")
     tables = main_tables(comparison)
     for table in tables:
+        # All tables have the same caption, which stands under the last one.
         caption = table.caption if table is tables[-1] else ""
-        shown = replace(table, caption=caption)
-        lines += [("", ""), *table_lines(shown, comparison.looks, width)]
-    found = cautions(comparison)
-    if found:
+        table_to_print = replace(table, caption=caption)
+        lines += [("", ""), *table_lines(table_to_print, comparison.looks, width)]
+    findings = cautions(comparison)
+    if findings:
         lines += [("", ""), ("Warnings (heatproof rule NAME explains each)", "bold")]
-        widest = max(len(finding.rule) for finding in found)
-        for finding in found:
+        widest = max(len(finding.rule) for finding in findings)
+        for finding in findings:
             items = f" ({len(finding.items)})" if finding.items else ""
             lines += wrapped(f"  {finding.rule:<{widest}}  {finding.title}{items}", width, "yellow")
     sections = {
@@ -44,9 +47,11 @@ def styled_text(comparison: Comparison, width: int) -> list[Line]:
         "Not compared": comparison.left_out,
     }
     for title, sentences in sections.items():
-        if sentences:
-            lines += [("", ""), (title, "bold")]
-            lines += [line for text in sentences for line in wrapped(f"  {text}", width)]
+        if not sentences:
+            continue
+        lines += [("", ""), (title, "bold")]
+        for sentence in sentences:
+            lines += wrapped(f"  {sentence}", width)
     return lines
 
 

@@ -43,7 +43,7 @@ class Ray:
     def __call__(
         self, plan: Plan, root: Place, jobs: list[Job], advance: Advance
     ) -> dict[str, Any]:
-        """Do `jobs`; what the session says of it."""
+        """Run `jobs` on the cluster and return the record of the session."""
         must_be_shared(root)
         ray = import_ray()
         connected = not ray.is_initialized()
@@ -58,12 +58,16 @@ class Ray:
     def _carry_out(
         self, ray: Any, plan: Plan, root: Place, jobs: list[Job], advance: Advance
     ) -> dict[str, Any]:
-        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        room, needs = seats(alive, wants_gpu=self.recipe.study().device != "cpu")
+        """Hand out the jobs to actors until all are done; the actors end with this call, whatever happens."""
+        resources_by_node = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        room, needs = seats(resources_by_node, wants_gpu=self.recipe.study().device != "cpu")
         count = min(room, len(jobs), self.workers or room)
-        given = (self.recipe, str(root), Sharding.in_plan(plan))
         crew = _Crew(
-            ray, ray.remote(ShardActor).options(**needs), given, deque(jobs), Tally("ray", count)
+            ray,
+            actor_class=ray.remote(ShardActor).options(**needs),
+            load_arguments=(self.recipe, str(root), Sharding.in_plan(plan)),
+            waiting=deque(jobs),
+            tally=Tally("ray", count),
         )
         try:
             for _ in range(count):
@@ -96,7 +100,7 @@ def _connect(ray: Any, address: str | None) -> None:
 
 
 def seats(nodes: list[dict[str, float]], wants_gpu: bool) -> tuple[int, dict[str, float]]:
-    """How many actors have room at once, and what each of them asks Ray for.
+    """Return how many actors have room at once, and what each of them asks Ray for.
 
     >>> seats([{"CPU": 16.0, "GPU": 2.0}, {"CPU": 8.0}], wants_gpu=True)
     (2, {'num_gpus': 1, 'num_cpus': 1})
@@ -111,8 +115,9 @@ def seats(nodes: list[dict[str, float]], wants_gpu: bool) -> tuple[int, dict[str
         raise UserError(
             "no node of the Ray cluster offers a core; start some with `ray start --num-cpus`"
         )
-    each = min(CORES, *cpus)
-    return sum(n // each for n in cpus), {"num_cpus": each}
+    cores_per_actor = min(CORES, *cpus)
+    actors = sum(cores // cores_per_actor for cores in cpus)
+    return actors, {"num_cpus": cores_per_actor}
 
 
 class ShardActor:
@@ -134,58 +139,69 @@ class ShardActor:
 
 @dataclass
 class _Crew:
+    """The actors of a session, and the jobs that wait for one.
+
+    `running` has the actor and the job of every call that is not finished, by the reference that Ray gives for it; the
+    job is None while an actor loads its model. `idle` actors are ready for a job.
+    """
+
     ray: Any
-    kind: Any
-    given: tuple[FromStudy, str, Sharding]
+    actor_class: Any
+    load_arguments: tuple[FromStudy, str, Sharding]
     waiting: deque[Job]
     tally: Tally
-    doing: dict[Any, tuple[Any, Job | None]] = field(default_factory=dict)
+    running: dict[Any, tuple[Any, Job | None]] = field(default_factory=dict)
     idle: list[Any] = field(default_factory=list)
     failed_starts: int = 0
 
     def start(self) -> None:
-        actor = self.kind.remote()
-        self.doing[actor.load.remote(*self.given)] = (actor, None)
+        """Start an actor, which loads its model."""
+        actor = self.actor_class.remote()
+        self.running[actor.load.remote(*self.load_arguments)] = (actor, None)
 
     def busy(self) -> bool:
-        return any(job is not None for _, job in self.doing.values())
+        """Whether some actor does a job."""
+        return any(job is not None for _, job in self.running.values())
 
     def hand_out(self) -> None:
+        """Give waiting jobs to idle actors."""
         while self.waiting and self.idle:
             actor, job = self.idle.pop(), self.waiting.popleft()
-            self.doing[actor.run.remote(job)] = (actor, job)
+            self.running[actor.run.remote(job)] = (actor, job)
 
     def listen(self, advance: Advance) -> None:
-        finished, _ = self.ray.wait(list(self.doing), num_returns=1, timeout=PATIENCE)
+        """Wait until a call finishes or `PATIENCE` is over, and record what finished; lost actors are replaced."""
+        finished, _ = self.ray.wait(list(self.running), num_returns=1, timeout=PATIENCE)
         if not finished and not self.busy():
             _log.warning("waiting for a node of the Ray cluster that has room")
         for reference in finished:
-            actor, job = self.doing.pop(reference)
+            actor, job = self.running.pop(reference)
             errors = self.ray.exceptions
             try:
                 done = self.ray.get(reference)
-            except (
-                errors.RayTaskError
-            ) as error:  # our code or the user's failed, and would fail elsewhere
+            except errors.RayTaskError as error:
+                # Our code or the user's failed, and would fail elsewhere.
                 if isinstance(error.cause, UserError):
                     raise UserError(str(error.cause)) from error
-                place = f" at {job}" if job else ""
+                at_job = f" at {job}" if job else ""
                 raise WorkerError(
-                    f"a worker failed{place}; what is finished is kept.\n{error}"
+                    f"a worker failed{at_job}; what is finished is kept.\n{error}"
                 ) from error
-            except errors.RayError as error:  # the process, its node or the way to it is gone
+            except errors.RayError as error:
+                # The process, its node or the way to it is gone.
                 self._replace(actor, job, error)
                 continue
             self.idle.append(actor)
             self.failed_starts = 0
             if done is not None:
                 self.tally.add(done)
-                for what, amount in done.ticks.items():
-                    advance(what, amount)
+                for step, amount in done.ticks.items():
+                    advance(step, amount)
 
     def _replace(self, actor: Any, job: Job | None, error: BaseException) -> None:
-        why = str(error).strip().splitlines()[0]
-        _log.warning("a worker is lost: %s; another takes its place", why)
+        """Start another actor in place of a lost one, and put its job back to the front of those that wait."""
+        reason = str(error).strip().splitlines()[0]
+        _log.warning("a worker is lost: %s; another takes its place", reason)
         self.ray.kill(actor)  # if it is only out of reach, it must not go on beside its successor
         if job is None:
             self.failed_starts += 1
@@ -194,21 +210,23 @@ class _Crew:
                     f"{self.failed_starts} workers in a row were lost before they were ready: {error}"
                 )
         else:
-            self.tally.lose(job, why)
+            self.tally.lose(job, reason)
             self.waiting.appendleft(job)
         self.start()
 
     def stop(self) -> None:
-        for actor in [*self.idle, *(actor for actor, _ in self.doing.values())]:
+        """End all actors."""
+        working = [actor for actor, _ in self.running.values()]
+        for actor in self.idle + working:
             self.ray.kill(actor)
 
 
 def _must_be_there(plan: Plan, root: Place, jobs: list[Job]) -> None:
-    """What the workers wrote must be visible here, if not at once, for shared file systems take their time."""
-    until = time.monotonic() + PATIENCE
+    """Raise unless what the workers wrote is visible here within `PATIENCE`; shared file systems take their time."""
+    deadline = time.monotonic() + PATIENCE
     run_directory = RunDirectory(root)
     while missing := [job for job in jobs if plan.missing_parts(run_directory, job)]:
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise UserError(
                 f"workers finished {counted(len(missing), 'shard')} not found in {root}, the first is {missing[0]}; "
                 "a run needs a path that all nodes share"

@@ -83,6 +83,7 @@ def _hf(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
 
 
 def _maps(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
+    """Write the kept maps, an npz file per method and a PNG per map of an image; return the files with their rows."""
     folder.mkdir()
     study, samples, written = run.manifest.study, run.samples(), dict[str, int | None]()
     for dataset, model, explainer in product(study.datasets, study.models, study.explainers):
@@ -95,24 +96,23 @@ def _maps(run: Run, folder: Path, gaps: list[str]) -> dict[str, int | None]:
         if len(study.datasets) > 1:
             names.insert(0, dataset)
         stem = "-".join(map(slug, names))
-        own = samples[(samples["dataset"] == dataset) & (samples["model"] == model)].set_index(
-            "sample"
-        )["predicted"]
+        is_of_pair = (samples["dataset"] == dataset) & (samples["model"] == model)
+        predicted = samples[is_of_pair].set_index("sample")["predicted"]
         arrays: dict[str, Any] = {
             "ids": np.array(list(maps)),
             "maps": np.stack(list(maps.values())),
-            "targets": own[list(maps)],
+            "targets": predicted[list(maps)],
         }
         np.savez_compressed(folder / f"{stem}.npz", **arrays)
         written[f"{stem}.npz"] = len(maps)
         for sample, values in maps.items():
-            if values.ndim == 3:
-                white = np.full((*values.shape[1:], 3), 255, dtype=np.uint8)
-                (folder / stem).mkdir(exist_ok=True)
-                picture = Image.fromarray(
-                    overlaid(white, values.sum(0), signed=bool((values < 0).any()))
-                )
-                picture.save(folder / stem / f"{slug(sample)}.png")
+            if values.ndim != 3:
+                continue  # not a map of an image
+            white = np.full((*values.shape[1:], 3), 255, dtype=np.uint8)
+            is_signed = bool((values < 0).any())
+            picture = Image.fromarray(overlaid(white, values.sum(0), is_signed))
+            (folder / stem).mkdir(exist_ok=True)
+            picture.save(folder / stem / f"{slug(sample)}.png")
     if not written:
         raise UserError(f"{run.path} holds no maps; {ADVICE}")
     return written | write_study(run, folder, gaps)
@@ -128,13 +128,17 @@ FORMATS: dict[str, Callable[[Run, Path, list[str]], dict[str, int | None]]] = {
 
 
 def _target(run: Place, packed: Path | None, to: str, out: str | Path | None) -> Path:
-    beside = (
-        run.resolve() if isinstance(run, Path) else Path(run.name)
-    )  # a run of a store goes to where one is
+    """Return where an export goes: `out`, or beside the run; raise if something is there or it is inside the run."""
     if packed is not None:
-        beside = packed.resolve().with_suffix("")
+        run_path = packed.resolve().with_suffix("")
+    elif isinstance(run, Path):
+        run_path = run.resolve()
+    else:
+        run_path = Path(
+            run.name
+        )  # the run is in a store, so its export goes to the current directory
     ending = ".zip" if to == "zip" else f"-{to}"
-    target = beside.with_name(beside.name + ending) if out is None else place(out)
+    target = run_path.with_name(run_path.name + ending) if out is None else place(out)
     if not isinstance(target, Path):
         raise UserError(
             f"an export goes to a local path, got {out}; copy it to the store afterwards"

@@ -58,6 +58,7 @@ def _info(name: str, path: Path) -> dict[str, Any]:
 
 
 def _page(facts: Mapping[str, Any]) -> str:
+    """Return the text of a dataset card in Markdown, without its header."""
     study, gaps = facts["study"], facts["missing"]
     lines = ["# How well explanations hold", "", f"Measured by heatproof {facts['heatproof']}.", ""]
     if gaps:

@@ -130,18 +130,19 @@ def payload(run: Run) -> Payload:
 
 
 def _metrics(run: Run) -> Iterator[tuple[str, float]]:
+    """Yield the name and the value of every metric: the overall scores and the ends of their intervals."""
     study = run.manifest.study
-    several = len(study.models) * len(study.datasets) > 1
+    has_several_pairs = len(study.models) * len(study.datasets) > 1
     for result in run.results():
         arrays = result.arrays
         for measure in result.axis.headlines(arrays):
             for row in ranking(arrays, measure, better="neither").to_dict("records"):
                 name = f"{arrays.evaluation}/{measure}/{row['explainer']}"
-                name += f"/{arrays.model}/{arrays.dataset}" if several else ""
-                ends = {name: row["score"], f"{name}/low": row["low"], f"{name}/high": row["high"]}
-                for key, value in ends.items():
-                    if math.isfinite(value):
-                        yield key, float(value)
+                if has_several_pairs:
+                    name += f"/{arrays.model}/{arrays.dataset}"
+                for suffix, column in (("", "score"), ("/low", "low"), ("/high", "high")):
+                    if math.isfinite(row[column]):
+                        yield f"{name}{suffix}", float(row[column])
 
 
 def _params(study: Study) -> Iterator[tuple[str, str]]:
@@ -161,27 +162,30 @@ def _allowed(named: Mapping[str, Any]) -> dict[str, Any]:
     >>> _allowed({"lime(samples=32)": 1, "grad_cam": 2, "a?": 3, "a!": 4})
     {'lime_samples_32': 1, 'grad_cam': 2, 'a-5289f1': 3, 'a-242ed5': 4}
     """
-    short = {name: _cleaned(name) for name in named}
-    taken = Counter(short.values())
-    marks = {
-        name: hashlib.sha256(name.encode()).hexdigest()[:6]
-        for name, plain in short.items()
-        if taken[plain] > 1
-    }
-    return {
-        f"{short[name]}-{marks[name]}" if name in marks else short[name]: named[name]
-        for name in named
-    }
+    cleaned = {name: _cleaned(name) for name in named}
+    uses = Counter(cleaned.values())
+    allowed = {}
+    for name, value in named.items():
+        new_name = cleaned[name]
+        if uses[new_name] > 1:
+            mark = hashlib.sha256(name.encode()).hexdigest()[:6]
+            new_name = f"{new_name}-{mark}"
+        allowed[new_name] = value
+    return allowed
 
 
 def _cleaned(name: str) -> str:
-    """Letters, digits, _ . - and, between parts that are not empty, a slash."""
-    parts = (
-        re.sub(r"[^\w.-]+", "_", part, flags=re.ASCII).strip("_. ") for part in name.split("/")
-    )
-    plain = "/".join(part or "unnamed" for part in parts)
+    """Return a name with letters, digits, _ . - and, between segments that are not empty, a slash."""
+    segments = []
+    for segment in name.split("/"):
+        cleaned = re.sub(r"[^\w.-]+", "_", segment, flags=re.ASCII).strip("_. ")
+        segments.append(cleaned or "unnamed")
+    allowed = "/".join(segments)
+    if len(allowed) <= LONGEST_NAME:
+        return allowed
+    # Names that only differ behind the cut stay different.
     mark = hashlib.sha256(name.encode()).hexdigest()[:6]
-    return plain if len(plain) <= LONGEST_NAME else f"{plain[:LONGEST_NAME]}-{mark}"
+    return f"{allowed[:LONGEST_NAME]}-{mark}"
 
 
 def _last_moment(manifest: Manifest) -> int:
@@ -200,28 +204,31 @@ def _package(name: str) -> Any:
 def _to_mlflow(
     mlflow: Any, content: Payload, project: str, uri: str | None, files: list[Path]
 ) -> tuple[str, bool]:
+    """Write a run to MLflow; return where it is there, and whether it was there before and is updated."""
     entities = mlflow.entities
     _check_reachable(uri or mlflow.get_tracking_uri())
+    all_metrics = []
+    for name, value in content.metrics.items():
+        all_metrics.append(entities.Metric(name, value, content.when, 0))
+    all_params = [entities.Param(name, value) for name, value in content.params.items()]
+    all_tags = [entities.RunTag(name, value) for name, value in content.tags.items()]
     try:
         client = mlflow.MlflowClient(tracking_uri=uri)
-        known = client.get_experiment_by_name(project)
-        experiment = known.experiment_id if known else client.create_experiment(project)
-        known_runs = client.search_runs(
+        existing = client.get_experiment_by_name(project)
+        experiment = existing.experiment_id if existing else client.create_experiment(project)
+        earlier_runs = client.search_runs(
             [experiment], f"tags.`{RUN_TAG}` = '{content.fingerprint}'", max_results=1
         )
-        target = (
-            known_runs[0]
-            if known_runs
-            else client.create_run(experiment, tags=content.tags, run_name=content.name)
-        )
-        identifier = target.info.run_id
-        for metrics in _chunks(
-            [entities.Metric(k, v, content.when, 0) for k, v in content.metrics.items()], 500
-        ):
+        if earlier_runs:
+            tracked = earlier_runs[0]
+        else:
+            tracked = client.create_run(experiment, tags=content.tags, run_name=content.name)
+        identifier = tracked.info.run_id
+        for metrics in _chunks(all_metrics, 500):
             client.log_batch(identifier, metrics=metrics)
-        for params in _chunks([entities.Param(k, v) for k, v in content.params.items()], 90):
+        for params in _chunks(all_params, 90):
             client.log_batch(identifier, params=params)
-        for tags in _chunks([entities.RunTag(k, v) for k, v in content.tags.items()], 90):
+        for tags in _chunks(all_tags, 90):
             client.log_batch(identifier, tags=tags)
         for path in files:
             tried(path, partial(client.log_artifact, identifier, str(path)))
@@ -235,7 +242,7 @@ def _to_mlflow(
     address = str(uri or mlflow.get_tracking_uri())
     if address.startswith("http"):
         where = f"{_without_password(address)}/#/experiments/{experiment}/runs/{identifier}"
-    return where, bool(known_runs)
+    return where, bool(earlier_runs)
 
 
 def _to_wandb(
@@ -285,17 +292,14 @@ def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
 
 def _check_reachable(uri: str) -> None:
     """Say at once that nothing answers at an address; the client itself goes on trying for minutes."""
-    parts = urlsplit(uri)
-    if (
-        parts.scheme not in ("http", "https")
-        or parts.hostname is None
-        or parts.scheme in getproxies()
-    ):
+    url = urlsplit(uri)
+    if url.scheme not in ("http", "https") or url.hostname is None:
         return
+    if url.scheme in getproxies():
+        return  # the proxy answers for the server
+    port = url.port or {"http": 80, "https": 443}[url.scheme]
     try:
-        socket.create_connection(
-            (parts.hostname, parts.port or {"http": 80, "https": 443}[parts.scheme]), 10
-        ).close()
+        socket.create_connection((url.hostname, port), timeout=10).close()
     except OSError as error:
         raise UserError(
             f"nothing answers at {_without_password(uri)}: {error}; is the server running?"
@@ -303,5 +307,7 @@ def _check_reachable(uri: str) -> None:
 
 
 def _without_password(uri: str) -> str:
-    parts = urlsplit(uri)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+    """Return an address without the user and the password that may stand before its host."""
+    url = urlsplit(uri)
+    host = url.netloc.rpartition("@")[2]
+    return url._replace(netloc=host).geturl().rstrip("/")

@@ -142,14 +142,14 @@ class Study:
                 options.pop("source"), device=device, allow_code=allow_code, **options
             )
             # Without a name in the study, code knows what it made better than the name of its function does.
-            unnamed = settings["source"].startswith("python:") and name == _short_name(
-                settings["source"]
-            )
-            model.name = model.name if unnamed else name
+            source = settings["source"]
+            is_unnamed_code = source.startswith("python:") and name == _short_name(source)
+            if not is_unnamed_code:
+                model.name = name
             models[model.name] = model
-        given = {key: getattr(self, key) for key in SETTINGS if key not in ("limit", "device")}
+        options = {key: getattr(self, key) for key in SETTINGS if key not in ("limit", "device")}
         return make_plan(
-            models, data, self.explainers, self.evaluations, study_file=self.text, **given
+            models, data, self.explainers, self.evaluations, study_file=self.text, **options
         )
 
 
@@ -159,11 +159,12 @@ def read_study(
     """Read a study file; a mistake raises one `UserError` that names the file and the line."""
     file = Path(path)
     if not file.is_file():
-        siblings = [p.name for p in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
-        guess = nearest(file.name, siblings)
-        raise UserError(
-            f"no study file {str(file)!r}" + (f"; did you mean {guess[0]!r}?" if guess else "")
-        )
+        siblings = []
+        if file.parent.is_dir():
+            siblings = [sibling.name for sibling in file.parent.glob("*.y*ml")]
+        close = nearest(file.name, siblings)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise UserError(f"no study file {str(file)!r}{hint}")
     if file.stat().st_size > LARGEST_FILE:
         raise UserError(
             f"{file} is larger than {LARGEST_FILE} bytes; a study file is a page of YAML"
@@ -212,9 +213,11 @@ def parse(
         if key not in content:
             raise BadParameter(f"the study names no {key}", ())
     settings = {key: content[key] for key in SETTINGS if content.get(key) is not None}
-    settings |= {
-        key: value for key, value in (("seed", seed), ("limit", limit)) if value is not None
-    }
+    # Options of the command take precedence.
+    if seed is not None:
+        settings["seed"] = seed
+    if limit is not None:
+        settings["limit"] = limit
     sampling_of(**{key: settings.get(key) for key in SAMPLING})
     if "background" in settings:
         with inside("background"):
@@ -246,31 +249,35 @@ def parse(
 
 
 def _sources(
-    given: Any, section: str, keys: tuple[str, ...], check: Callable[[str], str]
+    content: Any, section: str, keys: tuple[str, ...], check: Callable[[str], str]
 ) -> dict[str, dict[str, Any]]:
-    """Return name -> {source, options}, from a string, a mapping, or a list of these."""
+    """Return name -> {source, options}, from a string, a mapping, or a list of these.
+
+    Mistakes are raised with the keys that lead to them in the file, from which the number of the line is found.
+    """
     sources: dict[str, dict[str, Any]] = {}
-    entries = given if isinstance(given, list) else [given]
-    for number, entry in enumerate(entries):
-        place: tuple[str | int, ...] = (section, number) if isinstance(given, list) else (section,)
+    is_list = isinstance(content, list)
+    for number, entry in enumerate(content if is_list else [content]):
+        path: tuple[str | int, ...] = (section, number) if is_list else (section,)
         options = {"source": entry} if isinstance(entry, str) else entry
         if not isinstance(options, Mapping) or not isinstance(options.get("source"), str):
             raise BadParameter(
-                f"{section} needs a name or a mapping with the key source, got {entry!r}", place
+                f"{section} needs a name or a mapping with the key source, got {entry!r}", path
             )
         source = options["source"]
-        with inside(*place):
+        with inside(*path):
             only_known(options, keys, f"an entry of {section}")
         sample: Any = options.get("sample")
         if section == "data" and sample is not None:
-            with inside(*place, "sample"):
+            with inside(*path, "sample"):
                 as_subset(sample)
-        with inside(*place, *(() if isinstance(entry, str) else ("source",))):
+        path_of_source = path if isinstance(entry, str) else (*path, "source")
+        with inside(*path_of_source):
             checked = {**options, "source": check(source)}
         name = str(checked.pop("name", None) or _short_name(source))
         if name in sources:
             raise BadParameter(
-                f"{section} has two entries named {name!r}; give one of them another name", place
+                f"{section} has two entries named {name!r}; give one of them another name", path
             )
         sources[name] = checked
     if not sources:

@@ -96,6 +96,10 @@ def line_of(node: Any, place: Iterable[str | int]) -> int:
 
 
 def _parts(node: Any) -> list[Any]:
+    """Return the nodes within a node: keys and values of a mapping, entries of a list."""
     if isinstance(node, yaml.MappingNode):
-        return [part for pair in node.value for part in pair]
+        nodes: list[Any] = []
+        for key, value in node.value:
+            nodes += [key, value]
+        return nodes
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
