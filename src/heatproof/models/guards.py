@@ -185,7 +185,7 @@ def or_say(task: Task) -> str:
 
 
 def refuse_nan_weights(model: Model) -> None:
-    """Raise `UserError` for a network with weights or running statistics that are not finite.
+    """Raise `UserError` for a network with trainable weights that are NaN or infinite.
 
     >>> from heatproof.models import Model
     >>> net = nn.Linear(2, 2)
