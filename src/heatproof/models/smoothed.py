@@ -281,8 +281,8 @@ class Smoothed(Model):
         features may change. There are three rules for this certified radius:
 
         - "per_mask": from the outputs of every single mask; exact for this model and its masks;
-        - "lipschitz" (MuS, Xue et al. 2023, Theorem 3.3): from the gap between the means of the two best classes and the
-          largest share of masks that keep a feature; exact as well, and never larger;
+        - "lipschitz" (MuS, Xue et al. 2023): from the gap between the means of the two best classes and the largest share of
+          masks that keep a feature; exact as well, and never larger than the first;
         - "bernoulli": about the mean over *all* Bernoulli masks, of which the model has a sample; it holds with
           probability 1 − delta, which the other rules do not use.
 
