@@ -78,9 +78,10 @@ ELEMENTWISE = (*_PIECEWISE_LINEAR, *_SMOOTH)
 
 
 def _spellings() -> dict[Any, str]:
-    """Return the name of every torch function and tensor method that computes one of `_FUNCTIONS`.
+    """Return the name of every torch function and tensor method that computes one of `_FUNCTIONS`, by the function.
 
-    Names of in-place variants end in an underscore.
+    One activation has many spellings: torch.relu, F.relu, Tensor.relu and so on. Names of in-place variants end in an
+    underscore.
     """
     names: dict[Any, str] = {}
     for name in _FUNCTIONS:
@@ -117,7 +118,10 @@ class _Intercept(TorchFunctionMode):
         self.replace = replace
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Compute a torch function that the network calls: by `replace` if it has a rule, else as torch does."""
+        """Compute a torch function that the network calls: by `self.replace` if it has a backward rule, else as torch does.
+
+        torch calls this for every function inside the context. In-place calls write the result back into their input.
+        """
         options = dict(kwargs or {})
         spelling = _NAMES.get(func)
         if spelling is None or options.get("return_indices") or options.get("out") is not None:
@@ -194,7 +198,7 @@ class DeepLift(FromBaseline):
         return list(zip(values, weights.tolist(), strict=True))
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return DeepLIFT's maps (B, …) of the classes `target` (B,), the weighted mean over all baselines."""
         inputs = normalised(model, batch)
         maps = []
         for rows in slices(len(inputs), model.rows):
@@ -216,7 +220,7 @@ class DeepLift(FromBaseline):
         target: Tensor,
         baseline: Tensor,
     ) -> Tensor:
-        """Return the maps (B, …) of inputs that fit into one pass.
+        """Return DeepLIFT's maps (B, …) of a few inputs against one baseline.
 
         The baseline goes through the network in a pass of its own, so that no pass exceeds `model.rows`. Samples
         without auxiliary tensors have the same baseline pass, so one row of it suffices for all of them. That fails
@@ -248,7 +252,7 @@ class DeepLift(FromBaseline):
         baseline: Tensor,
         baseline_rows: int,
     ) -> Tensor:
-        """Return the maps (B, …) by a pass of the baseline and a pass of the input, matched call by call.
+        """Return DeepLIFT's maps (B, …) from a pass of the baseline and a pass of the inputs, matched call by call.
 
         First the baseline goes through the network, and the inputs of every non-linear function are recorded. Then the
         input does; where it meets the same function, the rescale rule compares it with what was recorded. The baseline
@@ -297,10 +301,11 @@ class _PassesDiffer(Exception):
 
 
 def _rescaled(rows_to_share: int | None, references: Iterator[_Call], call: _Call) -> Tensor:
-    """Return the value of a call whose backward rule is DeepLIFT's, with the next of the baseline's calls as reference.
+    """Return the value of a non-linear call in the input's pass, with DeepLIFT's rescale rule as its backward rule.
 
-    If a single row of the baseline stands for all, `rows_to_share` is the number of rows of the input's pass: a call
-    with so many rows may be compared with a reference of one row.
+    The rule compares the call with the same call in the baseline's pass, the next of `references`. If a single baseline
+    row serves all inputs, `rows_to_share` is the number of rows of the input's pass: a call with so many rows is
+    compared with a reference of one row.
     """
     reference = next(references, None)
     if reference is None or reference.name != call.name:
@@ -326,7 +331,7 @@ def _rescaled(rows_to_share: int | None, references: Iterator[_Call], call: _Cal
 
 
 def _difference(x: Tensor, reference: Tensor) -> Tensor:
-    """Return x − reference, and 0 where both are the same infinity."""
+    """Return x − reference, and 0 where both are the same infinity, whose difference would be NaN."""
     return torch.where(x == reference, torch.zeros_like(x), x - reference)
 
 

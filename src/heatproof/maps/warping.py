@@ -41,7 +41,7 @@ def resample(maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     flat = maps.reshape(len(maps), -1, height * width)
 
     def read(i: int, j: int) -> Tensor:
-        """Read the upper (i = 0) or lower, left (j = 0) or right neighbour of every position."""
+        """Return the values at the upper (i = 0) or lower, left (j = 0) or right neighbour of all displaced positions."""
         source = rows.pixels[i] * width + columns.pixels[j]
         is_inside = rows.is_inside[i] & columns.is_inside[j]
         source = source.flatten(1)[:, None].to(maps.device)
@@ -60,7 +60,7 @@ def resample(maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _between(a: Tensor, b: Tensor, fraction: Tensor) -> Tensor:
-    """Return the weighted mean, exactly a where both agree, so that a flat region stays flat to the last bit."""
+    """Return (1 − fraction) · a + fraction · b, and exactly a where a = b, so that a flat region stays exactly flat."""
     return torch.where((fraction == 0) | (a == b), a, (1 - fraction) * a + fraction * b)
 
 
@@ -81,7 +81,8 @@ class _Neighbours(NamedTuple):
 
 
 def _neighbours(offset: Tensor, start: Tensor, size: int) -> _Neighbours:
-    """Return the neighbours of the positions start + offset along an axis of `size` pixels."""
+    """Return the two pixels around each of the positions start + offset along an axis of `size` pixels."""
+    # An offset that is whole up to rounding errors counts as whole.
     nearest = offset.round()
     offset = torch.where((offset - nearest).abs() < _SNAP, nearest, offset)
     whole = offset.floor()

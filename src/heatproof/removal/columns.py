@@ -49,7 +49,7 @@ class TrainingRows:
 
 
 def _as_rows(value: Any) -> Any:
-    """Return rows (n, F) of a frame, an array or a tensor; None stays None."""
+    """Return the rows (n, F) of a frame, an array or a tensor as `TrainingRows`, for a field of an imputer; None stays."""
     if value is None or isinstance(value, TrainingRows):
         return value
     if hasattr(value, "to_numpy"):
@@ -72,7 +72,10 @@ class NearestRows:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
-        """Return rows (B, F) whose removed columns are means over the nearest reference rows."""
+        """Return rows x (B, F) with the columns filled in where `keep` (B, F) is false.
+
+        A column becomes its mean over the reference rows that are nearest in the columns that are kept.
+        """
         _check_rows(KNearest.name, x, keep, ids)
         if not len(x):
             return x
@@ -102,7 +105,11 @@ class ChainedRegressions:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
-        """Return rows (B, F) whose removed columns are predicted from the others, again and again."""
+        """Return rows x (B, F) with the columns filled in where `keep` (B, F) is false: MICE, chained regressions.
+
+        Removed columns begin at their means. In each of `self.rounds` rounds, every removed column is predicted from the
+        current values of all others. With `self.draws`, the prediction is drawn from its posterior N(mean, variance).
+        """
         names = _check_rows(Mice.name, x, keep, ids)
         row = torch.where(keep.cpu(), x.detach().double().cpu(), self.mean)
         noise = torch.zeros_like(row)
@@ -113,6 +120,7 @@ class ChainedRegressions:
         for _ in range(self.rounds):
             for column in removed_columns:
                 value = self.intercepts[column] + row @ self.weights[column]
+                # The variance of a Bayesian ridge prediction (Bishop 2006, equation 3.59): xᵀΣx plus the noise.
                 centred = row - self.mean
                 variance = (centred @ self.spread[column] * centred).sum(1) + self.noise[column]
                 value = value + noise[:, column] * variance.clamp(min=0).sqrt()
@@ -139,7 +147,7 @@ class KNearest:
     data: Rows = None
 
     def bound(self, reference: Tensor, features: Any) -> NearestRows:
-        """Return the imputer that has the rows of `data`, or `reference` (R, F)."""
+        """Return the imputer that searches the rows of `self.data`, or else the reference samples (R, F)."""
         rows = _complete_rows(self.name, self.data, reference)
         imputer = _sklearn("sklearn.impute", self.name).KNNImputer(n_neighbors=self.k)
         return NearestRows(imputer.fit(rows.numpy()))
@@ -166,7 +174,11 @@ class Mice:
     data: Rows = None
 
     def bound(self, reference: Tensor, features: Any) -> ChainedRegressions:
-        """Return the imputer that learnt from the rows of `data`, or from `reference` (R, F)."""
+        """Return the imputer fitted to the rows of `self.data`, or else to the reference samples (R, F).
+
+        For each column a Bayesian ridge regression on all other columns is fitted, by scikit-learn. With a single row or
+        column there is nothing to regress on, and the imputer predicts the means.
+        """
         rows = _complete_rows(self.name, self.data, reference)
         n, columns = rows.shape
         weights = torch.zeros(columns, columns, dtype=torch.float64)
@@ -181,7 +193,9 @@ class Mice:
                 intercepts[column] = float(fitted.intercept_)
                 noise[column] = 1 / float(fitted.alpha_)
                 covariance = torch.from_numpy(fitted.sigma_)
-                spread[column][torch.tensor(others)[:, None], torch.tensor(others)] = covariance
+                # Write the covariance (F − 1, F − 1) into the rows and columns of the other columns.
+                index = torch.tensor(others)
+                spread[column][index[:, None], index] = covariance
         return ChainedRegressions(
             mean=rows.mean(0),
             weights=weights,
