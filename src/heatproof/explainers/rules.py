@@ -346,10 +346,12 @@ def _smallest_divisor(x: Tensor, smooth: bool = False) -> float:
 
 
 def _multiplier(call: _Call, out: Tensor, reference: Tensor) -> Tensor:
-    """Return Δout/Δin, or the derivative half-way where Δin is too small for the quotient.
+    """Return DeepLIFT's multiplier of an elementwise function at every position: Δout / Δin.
 
-    A smooth function's quotient loses digits to cancellation well before Δin is 0, while the derivative at the middle
-    errs by O(Δin²) only. Where the derivative jumps, no point in between has the right one.
+    Δ is the difference between the input's pass (`call`, `out`) and the baseline's pass (`reference`). Where Δin is too
+    small to divide by, the multiplier is the derivative half-way between the two. A smooth function's quotient loses
+    digits to cancellation well before Δin is 0, while the derivative at the middle errs by O(Δin²) only. Where the
+    derivative jumps, no point in between has the right one.
     """
     x = call.x.detach()
     rectifies = _rectifies(call)
@@ -367,11 +369,12 @@ def _multiplier(call: _Call, out: Tensor, reference: Tensor) -> Tensor:
 
 
 def _averaged_pullback(call: _Call, reference: Tensor, gradient: Tensor) -> Tensor:
-    """Return the gradient pulled back through a softmax's Jacobian, averaged over the segment from reference to input.
+    """Return the gradient by a softmax's input, with its Jacobian averaged over the line from reference to input.
 
-    A softmax does not change when all of its inputs grow by the same number, so its multipliers sum to 0. Where inputs
-    share a large part, such as 10⁵, a sum that is 0 up to rounding only would break completeness; so they are computed
-    in float64 and centred.
+    `gradient` is that by its output. The average Jacobian, by Gauss–Legendre quadrature, takes Δin exactly to Δout: it
+    is DeepLIFT's multiplier for a function of several variables. A softmax does not change when all of its inputs grow
+    by the same number, so its multipliers sum to 0. Where inputs share a large part, such as 10⁵, a sum that is 0 up to
+    rounding only would break completeness; so they are computed in float64 and centred.
     """
     x = call.x.detach().double()
     reference = reference.double()
@@ -389,10 +392,11 @@ def _averaged_pullback(call: _Call, reference: Tensor, gradient: Tensor) -> Tens
 
 
 def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return the backward rule of max-pooling: Δout is divided between the winner of the input and of the reference.
+    """Return DeepLIFT's backward rule of a max-pooling call: a function from the output's gradient to the input's.
 
-    Δout = (max(out, ref) − ref) + (out − max(out, ref)). The first part goes to the input's winner in the window, the
-    second to the reference's, each divided by Δin there. Shares of overlapping windows add up.
+    Δout is divided between two positions of a window: the maximum of the input and that of the reference. Δout =
+    (max(out, ref) − ref) + (out − max(out, ref)). The first part goes to the input's winner in the window, the second
+    to the reference's, each divided by Δin there. Shares of overlapping windows add up.
 
     If the reference at the input's winner equals the reference's maximum, as in every window of a constant reference,
     that position is the winner of both and passes the gradient on: a choice among equals would depend on rounding and
@@ -404,6 +408,7 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
     zeros = torch.zeros_like(x).flatten(-dimensions)
 
     def winners(tensor: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the maximum of each window and its position."""
         out, index = pool_with_indices(tensor, *call.parameters, **call.options)
         return out.flatten(-dimensions), index.flatten(-dimensions)
 
@@ -420,6 +425,7 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
     def pullback(gradient: Tensor) -> Tensor:
         """Return the gradient by the input (B, …), given that by the output."""
         gradient = gradient.flatten(-dimensions)
+        # A position may win in several overlapping windows; `scatter_add` sums what they pass back to it.
         derivative = zeros.scatter_add(-1, winner, gradient)
         passed_on = zeros.scatter_add(-1, winner, gradient * same_winner)
         shares = zeros.scatter_add(-1, winner, gradient * gained)
@@ -443,7 +449,7 @@ class _PositiveGradient(Explainer):
     """Whether a ReLU passes it on only where it was active in the forward pass, as in the plain gradient."""
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return gradients (B, …) of the classes `target` (B,) in which ReLUs pass back positive parts only."""
         has_rectifier = False
 
         def guide(call: _Call) -> Tensor:
@@ -503,7 +509,7 @@ class Deconvolution(_PositiveGradient):
 
 
 def _passing(call: _Call, out: Tensor) -> Tensor:
-    """Return where a rectifier's derivative is 1, boolean.
+    """Return where the derivative of a ReLU-like call is 1, boolean; `out` is the value of the call.
 
     That is strictly inside its range; torch's clamps have derivative 1 at the ends of the range as well.
     """
@@ -519,7 +525,7 @@ def _passing(call: _Call, out: Tensor) -> Tensor:
 
 
 def _rectifies(call: _Call) -> bool:
-    """Return whether a call is a ReLU, perhaps with an upper end: 0 below 0, and x above it."""
+    """Return whether a call computes a ReLU: 0 below 0 and x above it, perhaps with an upper limit as relu6 has."""
     if call.name in ("relu", "relu6"):
         return True
     if call.name == "threshold":

@@ -144,8 +144,9 @@ def _segments(colours: Tensor, kernel_size: float, max_dist: float) -> Tensor:
 def _density(colours: Tensor, kernel_size: float, radius: int) -> Tensor:
     """Return the density (B, H, W) of pixels at each pixel, estimated with a Gaussian kernel over its window.
 
-    Neighbours count by their distance in position and colour (a Parzen window). Each pair of pixels is visited once and counted for both. On a CPU the work goes through the image in bands so small
-    that torch keeps each operation on one thread: thousands of short ones wait for each other on a busy machine.
+    Neighbours count by their distance in position and colour (a Parzen window). Each pair of pixels is visited once and
+    counted for both. On a CPU the image is handled in bands so small that torch keeps each operation on one thread:
+    starting threads for thousands of short operations takes longer than they save.
     """
     _, _, height, width = colours.shape
     # exp(−d² / 2σ²) = 2^(scale·d²), because torch.exp would start threads of its own. Colours are scaled beforehand.

@@ -72,8 +72,8 @@ def windows_of(
     """Return what SSIM needs of each map: means and variances of the windows around all positions.
 
     `maps` (B, …) are finite; `low` and `high` (B,) are their least and greatest values where `valid`, a mask that
-    broadcasts to them, is true. Windows reach over the last `dims` dimensions, by default over two, and over one of (B, T) maps. With the padding
-    "zero" every position counts, with "valid" only those whose window lies inside.
+    broadcasts to them, is true. Windows reach over the last `dims` dimensions, by default over two, and over one
+    of (B, T) maps. With the padding "zero" every position counts, with "valid" only those whose window lies inside.
     """
     dims = min(maps.ndim - 1, dims or 2)
     margin = window // 2
