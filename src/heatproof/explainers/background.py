@@ -87,7 +87,10 @@ class Background:
         return values, weights.to(values.device)
 
     def in_columns(self, columns: FrameColumns | None) -> Background:
-        """Return the background with the rows of its frame in the columns of the data, which know their categories."""
+        """Return the background with its rows encoded as the study's data are, by the same columns and categories.
+
+        Only where the rows came as a DataFrame, and so did the data, whose `columns` these are.
+        """
         if self.frame is None or columns is None:
             return self
         frame = columns_of(self.frame, columns.names)
@@ -149,9 +152,11 @@ class StudyRows:
 
 
 def background(value: Any, *, folder: str | Path | None = None, allow_code: bool = False) -> Any:
-    """Return the background that a value names.
+    """Return the background that a user's `value` stands for: the samples that explainers put in absent features' place.
 
-    Relative paths are relative to `folder`; names that run code need `allow_code`.
+    A number is that many rows of the study's data, "references" its reference samples, {"kmeans": k} k cluster centres;
+    anything else is data: a frame, an array, a tensor or a path. Relative paths are relative to `folder`; names that
+    run code need `allow_code`.
 
     >>> background(50), background({"kmeans": 10}), background(torch.zeros(2, 3))
     (StudyRows(count=50, kmeans=None), StudyRows(count=None, kmeans=10), a tensor of shape 2×3 (...))
@@ -190,6 +195,7 @@ BackgroundField = Annotated[Background | StudyRows | None, BeforeValidator(_fiel
 
 
 def _positive(name: str, value: Any) -> int:
+    """Return a number of rows; raise `UserError` unless it is a whole number from 1 on."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UserError(f"{name} is a number of rows from 1 on, got {value!r}")
     return value
@@ -243,7 +249,7 @@ def loaded(name: str, value: Background | StudyRows | None) -> Background | None
 def with_default_background(
     explainer: Any, kind: DataKind, of_study: Background | StudyRows | None = None
 ) -> Any:
-    """Return a copy with the background of the study where none, and no fill or baseline, was chosen.
+    """Return an explainer with the study's background where the user chose neither one nor a fill or baseline.
 
     On tables that is by default the study's references, because zero, the default elsewhere, is a value like any other
     in the column of a table.
@@ -285,7 +291,7 @@ def backgrounds_in(item: Any) -> list[Background | StudyRows]:
 def with_rows(
     explainer: Any, load: Callable[[int | None], Examples], columns: FrameColumns | None
 ) -> Any:
-    """Return a copy whose backgrounds are rows like those of the study's data.
+    """Return an explainer with its backgrounds loaded: rows of the study's data, or given rows encoded like them.
 
     `load(count)` gives `count` rows of the data, or the reference samples if that is None; `columns` are those of the
     data if they are a frame.
@@ -308,7 +314,11 @@ def loaded_rows(
     load: Callable[[int | None], Examples],
     columns: FrameColumns | None,
 ) -> Background:
-    """Return the background that a study uses; see `with_rows`."""
+    """Return a background with its rows loaded and encoded like the study's data.
+
+    `load(count)` gives `count` rows of the data, or the reference samples if that is None; `columns` are those of the
+    data if they are a frame.
+    """
     if isinstance(value, Background):
         return value.in_columns(columns)
     if value.kmeans is not None:

@@ -54,7 +54,7 @@ class _ClassActivation(Explainer):
             model.layer(self.layer)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, C, H, W) for the classes `target` (B,)."""
+        """Return class activation maps of the classes `target` (B,), enlarged to the inputs' shape; `seed` is unused."""
         inputs = normalised(model, batch)
         self.check(model, inputs.shape[1:])
         first_aux = rows_of(batch.aux, slice(0, 1), inputs.device)
@@ -189,7 +189,7 @@ class GuidedGradCAM(GradCAM):
     cost = "2 passes and their gradients"
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, C, H, W) for the classes `target` (B,)."""
+        """Return guided Grad-CAM maps (B, C, H, W): guided backpropagation times Grad-CAM, for the classes `target`."""
         guided = GuidedBackprop()(model, batch, target, seed)
         return guided * super().__call__(model, batch, target, seed)
 

@@ -206,6 +206,7 @@ class LabelMap:
     """
 
     def __init__(self, labels: Any) -> None:
+        """Take whole numbers, one for each position, and number the different ones from 0 on without gaps."""
         try:
             values = torch.as_tensor(labels)
         except (TypeError, ValueError, RuntimeError):

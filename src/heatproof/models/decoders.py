@@ -88,6 +88,7 @@ class Decoder(nn.Module):
     def __init__(
         self, network: nn.Module, options: list[list[int]], tokens: int, end: int | None
     ) -> None:
+        """Take the network and the options, each a list of token ids; see the class."""
         super().__init__()
         self.network = network
         self.options = options

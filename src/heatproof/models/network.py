@@ -30,14 +30,16 @@ class Parts(NamedTuple):
 
 
 def frozen_copy(module: nn.Module) -> nn.Module:
-    """Return the same structure over the same storage, in eval mode, frozen, without in-place activations.
+    """Return a copy of a network for explaining: in eval mode, with frozen weights, and without in-place activations.
+
+    The copy shares the memory of the weights, so it costs nothing, and the network that was given stays as it is.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True))
     >>> copied = frozen_copy(net)
     >>> copied.training, copied[1].inplace, copied[0].weight.data_ptr() == net[0].weight.data_ptr()
     (False, False, True)
     """
-    # `deepcopy` looks up every object in its memo first: what stands there is used in place of a copy.
+    # `deepcopy` uses the objects in its memo in place of copies, so the copy gets these views of the same memory.
     memo: dict[int, Any] = {}
     for layer in module.modules():
         for parameter in layer.parameters(recurse=False):
@@ -103,9 +105,9 @@ def in_one_size(
     aux: Mapping[str, Tensor],
     rows: int,
 ) -> Tensor:
-    """Return the outputs of a network that is only ever called with exactly `rows` inputs.
+    """Return the network's outputs for at most `rows` inputs, from a pass of exactly `rows`.
 
-    Fewer are filled up with copies of an input, whose outputs are dropped.
+    Missing inputs are copies of the first one, whose outputs are dropped. So a compiled network sees a single size.
 
     >>> sizes = []
     >>> len(in_one_size(lambda x, aux: sizes.append(len(x)) or 2 * x, torch.ones(7, 1), {}, 8)), sizes
@@ -146,7 +148,10 @@ def digest(state: Mapping[str, Any]) -> str:
 
 
 def channel_values(name: str, values: Channels) -> Tensor | None:
-    """Return a mean or standard deviation of every channel (C,), checked."""
+    """Return a mean or standard deviation as a tensor (C,), one number per channel or one for all; None for None.
+
+    `name`, "mean" or "std", is for the error if the values are no finite numbers.
+    """
     if values is None:
         return None
     try:
@@ -178,6 +183,7 @@ def _scores_in_mapping(output: Mapping[Any, Any]) -> Tensor:
 
 
 def _no_scores(output: Any) -> UserError:
+    """Return the error for an output of a network in which no class scores are found."""
     return UserError(
         f"cannot find the class scores in the model's output of type {type(output).__name__}; "
         "return a tensor, a tuple or dict that begins with one, or an object with .logits"

@@ -33,7 +33,7 @@ def check_precision(name: Any) -> Precision:
 
 
 def weight_type(name: str) -> torch.dtype | None:
-    """The type that weights are converted to; None when they stay as they are.
+    """Return the type that weights are converted to for a precision by name; None if they stay as they are.
 
     >>> weight_type("bfloat16"), weight_type("tf32")
     (torch.bfloat16, None)
@@ -64,7 +64,7 @@ def arithmetic(name: str) -> Iterator[None]:
 
 
 def scale_gradient(value: Tensor, factor: float) -> Tensor:
-    """The value itself, with its gradient multiplied by a factor on the way back.
+    """Return the value unchanged, but with its gradient multiplied by a factor in the backward pass.
 
     float16 cannot hold numbers below 6e-8. A gradient that is multiplied where it enters the network and divided where
     it leaves keeps its small entries.

@@ -43,7 +43,10 @@ def seeded(build: Callable[[], Network], seed: int) -> Network:
 def random_weights(
     model: Model, seed: int, draw: int = 0, scheme: Scheme = "permute"
 ) -> dict[str, Tensor]:
-    """Return new values for every floating-point parameter, by name; draws are keyed by seed, name and number.
+    """Return random values for every floating-point parameter of a model, by name: its own values in random order.
+
+    With a `scheme` other than "permute", they are normal numbers with the parameter's mean and deviation instead. Draws
+    depend on the seed, the parameter's name and the number `draw`.
 
     >>> model = Model(torch.nn.Linear(3, 2))
     >>> new = random_weights(model, seed=0)["weight"]
@@ -139,9 +142,10 @@ def is_randomisable(model: Model) -> bool:
 
 
 def layers_in_order(model: Model, batch: Batch) -> list[list[str]]:
-    """Return the names of the parameters of each layer, from the input to the output, as a pass of the batch calls them.
+    """Return the names of each layer's parameters, with layers in the order in which a pass of the batch calls them.
 
-    A layer is a module with parameters of its own. One that is used without being called follows the one before it.
+    A layer is a module with parameters of its own. One whose parameters are used without calling it follows the layer
+    that is defined before it.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2))
     >>> layers_in_order(Model(net), Batch(("a",), torch.rand(1, 3)))

@@ -77,6 +77,7 @@ class Smoothed(Model):
         seed: int = 0,
         name: str | None = None,
     ) -> None:
+        """Check the parameters, and take over what the smoothed model shares with the model inside; see the class."""
         _check_smoothing(model, keep, samples, masks, fill)
         self.base = model
         self.keep = float(keep)

@@ -62,7 +62,7 @@ class Adapter(Explainer):
         check_network(self._label, model)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return the library's maps (B, …) of the classes `target` (B,), in the shape of the model's inputs."""
         return foreign_maps(
             self._label,
             self.library_call(model, batch),
@@ -153,12 +153,16 @@ def own_network(model: Model, aux: Mapping[str, Tensor]) -> nn.Module:
     pass_size = 1
 
     def repeated(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the auxiliary tensors of the sample, repeated for all inputs of the current pass."""
         return {name: value.expand(pass_size, *value.shape[1:]) for name, value in tensors.items()}
 
     def add_arguments(
         _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments of a call with the auxiliary tensors; vectors of tokens go in by their own name."""
+        """Return the arguments of a call plus the auxiliary tensors; token vectors become `inputs_embeds`.
+
+        A hook that torch calls before the network. It also notes the number of inputs in the pass.
+        """
         nonlocal pass_size
         inputs, *further_args = args
         pass_size = len(inputs)
@@ -168,6 +172,7 @@ def own_network(model: Model, aux: Mapping[str, Tensor]) -> nn.Module:
         return args, kwargs
 
     def read_scores(_: nn.Module, args: Any, output: Any) -> Tensor:
+        """Return the class scores in the network's output, and count the pass; a hook that torch calls after it."""
         scores = model.read(output, repeated(aux))
         model.passes += len(scores)
         model.gradient_passes += len(scores) if scores.requires_grad else 0
@@ -256,7 +261,7 @@ def foreign_errors(name: str, ids: Sequence[str]) -> Iterator[None]:
 
 
 def as_maps(returned: Any, inputs: Tensor, name: str) -> Tensor:
-    """Return what a library gave as maps in the shape of the inputs.
+    """Return the maps that a library returned as a tensor in the shape of the inputs; raise if they do not fit.
 
     A map without channels, or with one, is repeated for every channel. The map of a layer, whose channels or size are
     not the input's, is summed over its channels and enlarged (bi)linearly.

@@ -45,6 +45,7 @@ class MapSource:
     """
 
     def __init__(self, source: Any) -> None:
+        """Take maps computed elsewhere: by sample id (a mapping or frame), in the order of samples, or in a file."""
         self.source: Path | dict[str, NDArray[Any]]
         self.ids: tuple[str, ...] | None = None
         # SHAP explains a single output of two classes, which is that of the second class.

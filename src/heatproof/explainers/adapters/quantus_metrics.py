@@ -64,6 +64,7 @@ class QuantusMetric:
     reexplains: bool | None = None
 
     def __post_init__(self) -> None:
+        """Check that the metric is an object, and find out from its module whether it asks for maps of other inputs."""
         if not callable(self.metric.value) or isinstance(self.metric.value, type):
             raise UserError(
                 f"a metric is an object such as quantus.PixelFlipping(), got {self.metric.value!r}"

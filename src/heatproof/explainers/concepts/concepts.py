@@ -128,6 +128,7 @@ class Concepts:
     """
 
     def __init__(self, *concepts: Concept) -> None:
+        """Take one or several concepts, each with a name of its own."""
         if not concepts:
             raise UserError("no concept is given")
         counts = Counter(concept.name for concept in concepts)

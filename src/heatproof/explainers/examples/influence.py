@@ -111,7 +111,11 @@ class Influence(ByExamples):
             )
 
     def _solve(self, model: Model, layers: Sequence[str]) -> Tensor:
-        """Return H⁻¹∇L(xₙ, yₙ) for all training examples, (n, P)."""
+        """Return (H + damping · I)⁻¹ ∇L(xₙ, yₙ) for all n training examples, (n, P).
+
+        H is the Hessian of the mean training loss by the P weights of the layers, or its Gauss–Newton part. For a single
+        linear layer it is a matrix that is inverted; else conjugate gradients solve by products with it.
+        """
         labels = self.train.labels(self.name)
         gradients = sample_gradients(model, self.train, self.train.batch, labels, layers)
         if self.solver != "cg":
@@ -125,6 +129,7 @@ class Influence(ByExamples):
                 )
 
         def damped_product(vectors: Tensor) -> Tensor:
+            """Return (H + damping · I) v for each row v of `vectors` (K, P)."""
             product = curvature_products(model, self.train, layers, vectors, self.curvature)
             return product + self.damping * vectors
 

@@ -58,7 +58,10 @@ class SimplEx(_ByLayer):
     tolerance: Annotated[float, Field(gt=0, lt=1)] = 1e-9
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Weights (B, n); the classes do not matter."""
+        """Return the weights (B, n) of the training examples in the mixture that is nearest to each sample.
+
+        Near means in the layer's representation. Classes and seed are unused.
+        """
         samples, examples = representations(model, self.train, self.layer, batch, self.name)
         weights, gap = simplex_weights(examples, samples, self.ridge)
         worst = float(gap.max())
@@ -89,7 +92,10 @@ class RepresentationSimilarity(_ByLayer):
     metric: Literal["cosine", "dot"] = "cosine"
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Similarities (B, n); the classes do not matter."""
+        """Return the similarity (B, n) of each sample's representation to that of each training example.
+
+        `self.metric` is the cosine or the dot product. Classes and seed are unused.
+        """
         samples, examples = representations(model, self.train, self.layer, batch, self.name)
         if self.metric == "cosine":
             samples, examples = F.normalize(samples, dim=1), F.normalize(examples, dim=1)
@@ -142,10 +148,11 @@ def representations(
 
 
 def simplex_weights(points: Tensor, targets: Tensor, ridge: float = 1e-7) -> tuple[Tensor, Tensor]:
-    """Return the mixtures (B, n) of `points` (n, d) nearest to each of `targets` (B, d), and their duality gaps (B,).
+    """Return the weights (B, n) of the convex combination of `points` (n, d) nearest to each of `targets` (B, d).
 
-    Minimised is ½wᵀGw over the simplex with G = (points − target)(points − target)ᵀ/s + ridge·I, s the mean squared
-    distance. The gap wᵀGw − minₙ (Gw)ₙ bounds how far the value is from the minimum.
+    Also returned are the duality gaps (B,), which bound how far each solution is from the optimum. Minimised is ½wᵀGw
+    over the simplex with G = (points − target)(points − target)ᵀ/s + ridge·I, s the mean squared distance. The gap wᵀGw
+    − minₙ (Gw)ₙ bounds how far the value is from the minimum.
 
     The objective is homogeneous, so w ∝ u where u ≥ 0 minimises ½uᵀ(G + 11ᵀ)u − Σu. With the Cholesky factor L of
     G + 11ᵀ this is the non-negative least squares problem ‖Lᵀu − L⁻¹1‖², which an active set method solves exactly.

@@ -47,6 +47,7 @@ class Examples:
     """
 
     def __init__(self, batch: Batch, name: str = "train") -> None:
+        """Copy the samples, so that later changes of the given tensors do not matter, and begin with an empty cache."""
         if not isinstance(batch, Batch):
             raise UserError(f"Examples(...) needs a heatproof.Batch, got {type(batch).__name__}")
         if not len(batch):

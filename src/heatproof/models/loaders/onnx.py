@@ -39,6 +39,7 @@ class OnnxNetwork(nn.Module):
     differentiable: ClassVar[bool] = False
 
     def __init__(self, path: str | Path, probabilities: bool = False) -> None:
+        """Open the graph, and choose the output that has the class scores."""
         super().__init__()
         self.path = str(existing(Path(path)))
         digest = content_digest(Path(self.path))
@@ -57,7 +58,10 @@ class OnnxNetwork(nn.Module):
         self.log = probabilities or "prob" in self.output.lower()
 
     def forward(self, x: Tensor, **aux: Tensor) -> Tensor:
-        """Return class scores (B, classes) on the device of x."""
+        """Return class scores (B, classes) on the device of x, computed by ONNX Runtime on the CPU.
+
+        The graph's further inputs are taken from `aux` by name. Probabilities become their logarithms.
+        """
         file_name = Path(self.path).name
         if x.requires_grad and torch.is_grad_enabled():
             raise UserError(f"{file_name} is an ONNX graph, which gives no gradient")

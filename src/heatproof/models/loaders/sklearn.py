@@ -41,6 +41,7 @@ class SklearnNetwork(nn.Module):
     differentiable: ClassVar[bool] = False
 
     def __init__(self, estimator: Any, frame: FrameColumns | None = None) -> None:
+        """Take a fitted model and, where it reads a DataFrame, the columns of that; see the class."""
         super().__init__()
         self.estimator = estimator
         self.kind: Kind = _kind(estimator)
