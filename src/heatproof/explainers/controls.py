@@ -60,7 +60,7 @@ class WeightNoise(Explainer):
     cost = "no pass"
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …); the target plays no part."""
+        """Return random maps (B, …), the same for the same weights, sample and seed; the target is unused."""
         return _noise(model, batch, seed, model.weights_fingerprint)
 
 
@@ -120,7 +120,10 @@ class SobelEdges(Explainer):
             )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, C, H, W); the target and the weights play no part."""
+        """Return the strength of edges at every pixel, the same in all channels, (B, C, H, W).
+
+        The target, the seed and the model's weights are unused: this is a control that ignores the model.
+        """
         self.check(model, batch.x.shape[1:])
         x = batch.x.detach().to(model.device)
         if not x.is_floating_point():
@@ -132,6 +135,7 @@ class SobelEdges(Explainer):
             luma = x.new_full((channels,), 1 / channels)
         grey = (x * luma[:, None, None]).sum(1, keepdim=True)
         horizontal = x.new_tensor([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]]) / 8
+        # One filter for each direction; the other one is transposed.
         filters = torch.stack([horizontal, horizontal.T])[:, None]
         derivatives = F.conv2d(F.pad(grey, (1, 1, 1, 1), mode="replicate"), filters)
         edges = derivatives.square().sum(1, keepdim=True).sqrt()

@@ -59,6 +59,7 @@ def pool(maps: Tensor, segments: Tensor, n: int) -> Tensor:
     values = maps.double()
     has_channels = maps.ndim > segments.ndim
     per_position = values.flatten(2).sum(1) if has_channels else values.flatten(1)
+    # A scatter that adds every position's value to the entry of its feature.
     sums = per_position.new_zeros(len(maps), n)
     sums.scatter_add_(1, segments.flatten(1), per_position)
     return sums.to(maps.dtype)

@@ -72,9 +72,10 @@ class Tokens:
 
     @classmethod
     def of(cls, tokenizer: Any) -> Any:
-        """Return features with the special tokens and the mask token, if any, of a tokenizer of transformers.
+        """Return the tokens of a text as features, with the special tokens and the mask token of a tokenizer.
 
-        An unknown word is a word, and may be hidden, unless its id is that of the end of texts, as in GPT-2.
+        Special tokens are never hidden; hidden tokens become the mask token, if there is one. An unknown word is a
+        word, and may be hidden, unless its id is that of the end of texts, as in GPT-2.
         """
         unknown = getattr(tokenizer, "unk_token", None)
         names = [name for name in _SPECIAL if getattr(tokenizer, name, None) is not None]

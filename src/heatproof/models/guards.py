@@ -74,7 +74,9 @@ def refuse_probabilities(table: Tensor, name: str, task: Task) -> None:
 
 
 def check_arguments(model: Model, aux: Iterable[str]) -> None:
-    """Raise `UserError` where the data lack what a network's `forward` needs beside x, or bring what it does not take.
+    """Raise `UserError` unless the data bring just the arguments that a network's `forward` takes beside x.
+
+    `aux` are the names of the auxiliary tensors of the data.
 
     >>> from heatproof.models import Model
     >>> check_arguments(Model(nn.Bilinear(2, 2, 2)), ())
@@ -125,7 +127,7 @@ def check_arguments(model: Model, aux: Iterable[str]) -> None:
 
 
 def missing_normalisation(module: nn.Module) -> str | None:
-    """Return what a network's own library says of its normalisation; None where nothing is known.
+    """Return a sentence on the normalisation that a network's library uses with it, for a warning; None if unknown.
 
     timm keeps it with the network; image models of transformers nearly all have one, in their image processor.
 
@@ -145,11 +147,12 @@ def missing_normalisation(module: nn.Module) -> str | None:
 
 
 def untrained_head(module: nn.Module) -> str | None:
-    """Return why the last linear layer looks as if it was never trained, or None.
+    """Return why the last linear layer of a network looks as if it was never trained; None if it does not.
 
-    New layers keep their initial distribution to the last digit; trained ones do not. PyTorch draws weights of
-    `Linear` uniformly from ±1/√(in_features); transformers and timm from a normal distribution of deviation 0.02 or
-    0.01 with biases of 0. A Kolmogorov-Smirnov test tells. A layer with fewer than 1,000 weights is not judged.
+    The weights of a new layer follow the distribution that they were drawn from; those of a trained one do not. PyTorch
+    draws weights of `Linear` uniformly from ±1/√(in_features); transformers and timm from a normal distribution of
+    deviation 0.02 or 0.01 with biases of 0. A Kolmogorov-Smirnov test tells. A layer with fewer than 1,000 weights is
+    not judged.
     """
     linear = [(name, m) for name, m in module.named_modules() if isinstance(m, nn.Linear)]
     if not linear or linear[-1][1].weight.numel() < 1000:
@@ -262,7 +265,7 @@ def first_channels(module: nn.Module) -> int | None:
 
 
 def why_not_read(module: nn.Module, shape: Sequence[int]) -> str:
-    """Return what the first layer reads where samples of this shape are something else; empty where that is no reason.
+    """Return a sentence saying that a network's first layer reads other data than samples of this shape; else "".
 
     >>> why_not_read(nn.Conv2d(3, 8, 3), (1, 28, 28))
     'its first layer reads 3 channels, and samples have 1'

@@ -190,7 +190,11 @@ def _feed(update: Callable[[bytes], None], value: Any, visited: dict[int, int]) 
 
 
 def _contents(value: Any) -> list[Any]:
-    """Return what an object that holds no numbers consists of."""
+    """Return the parts of an object that decide what it does, for a hash of its content.
+
+    For a function these are its code, defaults and closure; for most other objects, their attributes. Networks and
+    modules have none: they are the model's, or a library's.
+    """
     if isinstance(value, list | tuple):
         return list(value)
     if isinstance(value, functools.partial):

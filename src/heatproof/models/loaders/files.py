@@ -92,7 +92,7 @@ def bare(architecture: str, outputs: int | None, allow_code: bool) -> Parts | Mo
 
 
 def _outputs(module: nn.Module, weights: Mapping[str, Tensor]) -> int | None:
-    """Return how many classes the weights are for, where the network has another number; else None.
+    """Return how many classes stored weights are for, if the network `module` has another number; else None.
 
     That is the number of rows of the last tensor, the weight or bias of the head.
     """
@@ -105,7 +105,10 @@ def _outputs(module: nn.Module, weights: Mapping[str, Tensor]) -> int | None:
 
 
 def _read(file: Path, allow_code: bool) -> Any:
-    """A state dict, or with `allow_code` a pickled network."""
+    """Return the content of a file of weights: a state dict, or with `allow_code` perhaps a pickled network.
+
+    Files are read without running code where that is possible. Any other pickle needs `allow_code`.
+    """
     if file.suffix == SAFE:
         return load_safe(file)
     if tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE_SINCE and not allow_code:
