@@ -340,11 +340,11 @@ class Fills:
         return 1 if self.weights is None else len(self.weights)
 
     def at(self, owner: Tensor, row: Tensor) -> Tensor:
-        """Return row number `row` (R,) of the fills of the samples `owner` (R,), (R, …)."""
+        """Return R fills (R, …): for each r, that of sample owner[r] or, with a background, its row number row[r]."""
         return self.values[owner] if self.weights is None else self.values[row]
 
     def of_sample(self, sample: int, row: Tensor) -> Tensor:
-        """Return the same for one sample, which has a single fill (…) without a background."""
+        """Return the fills of one sample: rows number `row` (R,) of the background, (R, …), or its single fill (…)."""
         return self.values[sample] if self.weights is None else self.values[row]
 
     def of(self, samples: slice) -> Fills:
@@ -359,7 +359,7 @@ class Fills:
 
 
 def fills_of(explainer: Any, model: Model, batch: Batch, inputs: Tensor, segments: Tensor) -> Fills:
-    """Return the fills of an explainer with the fields `features`, `fill` and `background`.
+    """Return what an explainer puts in the place of absent features, for the samples of a batch.
 
     They are the rows of its background if it has one, the sample that its fill may be, or else what `filled` gives.
     """
@@ -377,7 +377,10 @@ def fills_of(explainer: Any, model: Model, batch: Batch, inputs: Tensor, segment
 
 
 def background_of(explainer: Any) -> Background | None:
-    """Return the background of an explainer, or the sample that its fill is; None where it has neither."""
+    """Return the samples that an explainer puts in absent features' place; None where its fill is no sample.
+
+    These are its background, or its fill where that is a sample.
+    """
     rows = loaded(explainer.name, explainer.background)
     if not isinstance(explainer.fill, Background):
         return rows

@@ -17,9 +17,10 @@ blocks of random orders are closer to the exact values, although they may repeat
 
 
 def shapley_coalitions(key: Tensor, counts: Tensor, n: int, samples: int) -> tuple[Tensor, Tensor]:
-    """Return coalitions (B, samples + 2, n) boolean and their weights (B, samples + 2), 0 for unused rows.
+    """Return the coalitions of features that KernelSHAP evaluates, (B, samples + 2, n) boolean, and their weights.
 
-    The first two are the whole and the empty set. The others come in pairs of complements. Size s, together with
+    Sample b has counts[b] of the n features. Weights (B, samples + 2) are 0 for unused rows. The first two coalitions are
+    the whole and the empty set. The others come in pairs of complements. Size s, together with
     n − s, gets a number of pairs in proportion to the Shapley kernel's mass 1 / (s·(n − s)), rounded at random, and at
     most all that exist; what exceeds that goes to the other sizes. If there are few subsets, no pair of a size is
     drawn twice; else the subsets of a size are consecutive blocks of random orders of the features, so that every

@@ -44,7 +44,10 @@ class _WithRelevance(torch.autograd.Function):
 
 
 def _functions(*names: str) -> set[Any]:
-    """Return every torch function and tensor method with one of these names, in place, reflected or plain."""
+    """Return every torch function and tensor method that computes one of the functions called `names`.
+
+    For "add" these are torch.add, Tensor.add, the in-place add_, and the operators __add__, __iadd__ and __radd__.
+    """
     functions = set()
     for name in names:
         for spelling in (name, f"{name}_", f"__{name}__", f"__i{name}__", f"__r{name}__"):
@@ -205,7 +208,7 @@ class Relevance(TorchFunctionMode):
         return target.copy_(handler(target.clone(), *rest, **options))
 
     def _handler(self, func: Any) -> Callable[..., Any] | None:
-        """Return the method that computes a function and its relevance, or None if there is none."""
+        """Return the method of this class that computes a torch function with an LRP rule; None if it has no rule."""
         if func in _CONVOLUTIONS or func is F.linear:
             return partial(self._linear, func)
         if func is torch.addmm:
@@ -233,7 +236,7 @@ class Relevance(TorchFunctionMode):
         return None
 
     def _attention(self, func: Any) -> Callable[..., Any]:
-        """Return fused attention taken apart into functions that have a rule."""
+        """Return a replacement for a fused attention function, made of products and a softmax, which have LRP rules."""
         product = partial(self._bilinear, torch.matmul)
         scale = partial(self._one_to_one, torch.mul)
         attention = partial(attend, product, self._softmax, scale)
@@ -349,6 +352,7 @@ class Relevance(TorchFunctionMode):
         value = summands[0] + summands[1]
 
         def pullback(relevance: Tensor) -> tuple[Tensor, ...]:
+            """Return the relevance of both terms: each one's share of the sum's relevance."""
             share = relevance / stabilised(value, self.epsilon)
             # `sum_to_size` undoes the broadcasting of the smaller term.
             return tuple(
@@ -479,7 +483,10 @@ def _folded(layer: Affine, scale: Tensor, shift: Tensor) -> Affine:
 
 
 def _with_pullback(value: Tensor, pullback: Pullback, *inputs: Tensor) -> Tensor:
-    """Return the value as a function of the inputs whose backward pass is `pullback`."""
+    """Return `value` as the result of a function of `inputs` whose backward pass is `pullback`.
+
+    `pullback` takes the relevance of the value and returns that of each input.
+    """
     # A detached copy: `pullback` may hold `value`, and a result that is `value` would keep its own graph alive.
     detached = value.detach()
     result: Tensor = _WithRelevance.apply(lambda: detached, pullback, *inputs)  # type: ignore[no-untyped-call]

@@ -25,7 +25,10 @@ class Affine:
     parameter: Tensor | None = None
 
     def back(self, weight: Tensor, share: Tensor) -> Tensor:
-        """Apply the transposed layer, with another weight, to the shares (B, …) of its outputs."""
+        """Return Σ_k w_jk · share_k for every input j, (B, …): the transposed layer with `weight`, applied to `share`.
+
+        `share` has one number for each output k. Rules use weights of their own, such as the positive ones.
+        """
         # The layer is linear in x, so its vector-Jacobian product is the same at every point.
         with torch.enable_grad():
             point = torch.zeros_like(self.x).requires_grad_()

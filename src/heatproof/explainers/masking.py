@@ -319,7 +319,7 @@ def readouts(
     readout: Readout,
     make_versions: MakeVersions,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield the target's score on altered versions of each sample, a pass of at most `model.rows` inputs at a time.
+    """Yield the model's scores of the classes `target` (B,) on altered versions of each sample, pass by pass.
 
     A version is the input of the network with something removed, such as one occluded by window 7. Versions of one
     sample are numbered from 0 on. `versions_per_sample` says how many there are, as one number or one per sample (B,);
@@ -370,7 +370,9 @@ def readout_scores(
 
 
 def beside_channels(values: Tensor, inputs: Tensor, batch: Batch) -> Tensor:
-    """Return values (R, *spatial) with a dimension of 1 where the inputs have channels, or vectors for token ids.
+    """Return values (R, *spatial) with an axis of length 1 where the inputs have channels, so that they broadcast.
+
+    For token ids with an embedding, the axis is the last one, of the vectors.
 
     >>> x = torch.zeros(2, 3, 4)
     >>> beside_channels(torch.zeros(2, 4), x, Batch(("a", "b"), x)).shape

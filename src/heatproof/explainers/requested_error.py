@@ -49,7 +49,10 @@ RequestedError = Annotated[float | None, BeforeValidator(_check_error)]
 def explain_to_error(
     explainer: Any, model: Model, batch: Batch, target: Tensor, seed: int
 ) -> Tensor:
-    """Return the maps (B, …) of an explainer with a requested error, each with the count that its sample needs."""
+    """Return the maps (B, …) of an explainer that are as precise as its field `error` requests.
+
+    Each sample gets as many draws or steps as it needs for that.
+    """
     maps, _ = _increase_counts(explainer, model, batch, target, seed)
     return maps
 
@@ -57,7 +60,7 @@ def explain_to_error(
 def counts_and_errors(
     explainer: Any, model: Model, batch: Batch, target: Tensor, seed: int
 ) -> Tensor:
-    """Return the count that each sample needs, and the error that its map then has, (B, 2) float64.
+    """Return how many draws or steps each sample needs for the requested error, and its error then, (B, 2) float64.
 
     >>> from heatproof.explainers import IntegratedGradients
     >>> model = Model(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Softplus()))

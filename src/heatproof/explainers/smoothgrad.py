@@ -84,7 +84,7 @@ def noisy_moments(
 
 
 def _noise_scale(x: Tensor, sigma: float, relative: bool) -> Tensor:
-    """Return the standard deviation of the noise of each sample, (B,)."""
+    """Return the standard deviation of the noise of each sample, (B,): sigma, times the sample's range if `relative`."""
     values = x.flatten(1)
     if not relative:
         return torch.full_like(values[:, 0], sigma)
@@ -106,6 +106,7 @@ class _NoisyCopies(Explainer):
     error: RequestedError = None
 
     def __post_init__(self) -> None:
+        """Check that `of` is an explainer of features, and wrap a plain function as one."""
         is_explainer = callable(self.of) and not isinstance(self.of, type)
         if not is_explainer or wrap_explainer(self.of).kind != "feature":
             raise UserError(
@@ -136,7 +137,10 @@ class _NoisyCopies(Explainer):
         return Explainer.configured_for(with_inner, model, sample)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return maps (B, …) of the classes `target` (B,), made of the inner explainer's maps over noisy copies.
+
+        `self._combine` makes them of the mean and the variance over the copies.
+        """
         if self.error is not None:
             return explain_to_error(self, model, batch, target, seed)
         mean, variance = noisy_moments(

@@ -335,7 +335,7 @@ class Hiding(Protocol):
 
 
 def fixed(features: Grouping, batch: Batch) -> Tensor | None:
-    """Return which features are never hidden, (B, n) boolean on the batch's device; None where all may be.
+    """Return which of the n features are never hidden, such as padding, (B, n) boolean; None where all may be hidden.
 
     >>> batch = Batch(("a",), torch.ones(1, 2, 2), {"mask": torch.tensor([[True, False]])})
     >>> fixed(Elements(), batch).tolist(), fixed(Pixels(), batch)
@@ -372,11 +372,15 @@ def _check_several(name: str, size: int, sides: Sequence[int], whole: str) -> No
 
 
 def _cells(size: int, sides: Sequence[int], batch: Batch) -> Tensor:
-    """Return labels (B, *sides) of cells of `size` positions along each axis, numbered row by row."""
+    """Return the number of the cell that each position lies in, (B, *sides), for a grid of cells over each sample.
+
+    Cells have `size` positions along each axis and are numbered row by row; those at the end may be smaller.
+    """
     labels = torch.zeros((), dtype=torch.int64, device=batch.x.device)
     for side in sides:
         cells_on_axis = math.ceil(side / size)
         cell_on_axis = torch.arange(side, device=batch.x.device) // size
+        # Add an axis to the labels, with as many numbers for each old label as there are cells on this axis.
         labels = labels[..., None] * cells_on_axis + cell_on_axis
     return labels.expand(len(batch), *labels.shape)
 

@@ -40,7 +40,9 @@ def count(segments: Tensor) -> Tensor:
 
 
 def spread(values: Tensor, segments: Tensor) -> Tensor:
-    """Return the value of its feature at every position: values (B, n) and labels (B, *spatial) give (B, *spatial).
+    """Return a map (B, *spatial) that has at every position the value of its feature.
+
+    `values` (B, n) has one value per feature, and `segments` (B, *spatial) the number of the feature at every position.
 
     >>> spread(torch.tensor([[0.5, 2.0]]), torch.tensor([[0, 0, 1]])).tolist()
     [[0.5, 0.5, 2.0]]
@@ -82,7 +84,7 @@ def segment_means(x: Tensor, segments: Tensor) -> Tensor:
 
 
 def keep(x: Tensor, fill: Tensor, kept: Tensor, segments: Tensor) -> Tensor:
-    """Return versions (R, C, *spatial) of one sample: x where its feature is kept and `fill` elsewhere.
+    """Return R versions of one sample (R, C, *spatial), each with some features and `fill` in place of the others.
 
     x is (C, *spatial) or (*spatial), fill the same or with one for each version, kept (R, n) is boolean, and segments
     (*spatial) are the sample's labels.

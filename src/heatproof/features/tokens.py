@@ -101,7 +101,10 @@ class Tokens:
     def hide(
         self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return token ids and auxiliary tensors with only the positions `kept` (B, L), which include the fixed ones."""
+        """Return texts in which all tokens but those `kept` (B, L) are hidden: token ids and auxiliary tensors.
+
+        Hidden tokens become the mask token, or without one, 0 in the attention mask. `kept` includes the special tokens.
+        """
         if self.mask_token is not None:
             return torch.where(kept, inputs, self.mask_token), dict(aux)
         attended = aux[self.attention] * kept.to(aux[self.attention].dtype)
@@ -165,8 +168,9 @@ class Passages(Tokens):
     def hide(
         self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return token ids and auxiliary tensors with only the passages `kept` (B, n) and the rest.
+        """Return prompts in which all passages but those `kept` (B, n) are hidden: token ids and auxiliary tensors.
 
+        The rest of the prompt, feature 0, always stays.
         Passages keep their numbers, which the auxiliary tensors hold from then on.
         """
         numbers = self.segments(Batch(("",) * len(inputs), inputs, aux))

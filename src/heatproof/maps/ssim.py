@@ -173,7 +173,7 @@ def mean_ssim(a: SsimWindows, b: SsimWindows, window: int) -> Tensor:
 
 
 def ssim_of_all(a: SsimWindows, b: SsimWindows, window: int) -> Tensor:
-    """Return the SSIM (A, B) of every map of a with every map of b."""
+    """Return the SSIM of every map of `a` with every map of `b`, (A, B) in float64, given their windows' statistics."""
     if _has_kernel(a, window):
         return _by_kernel(a, b, every=True)
     scores = a.count.new_empty(len(a.count), len(b.count), dtype=torch.float64)

@@ -103,7 +103,9 @@ class Checkpoint:
 
 
 def unwrapped(content: Any, name: str) -> dict[str, Tensor]:
-    """Return the state dict in what was saved.
+    """Return the weights by name in the content of a checkpoint file.
+
+    They may lie under a key such as "state_dict", and names may begin with "module.", as `DataParallel` saves them.
 
     >>> unwrapped({"epoch": 3, "state_dict": {"module.weight": torch.zeros(1)}}, "a.pt")
     {'weight': tensor([0.])}

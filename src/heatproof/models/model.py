@@ -257,7 +257,10 @@ class Model:
         return torch.device("cpu")
 
     def inputs(self, batch: Batch) -> Tensor:
-        """Return what the network sees: (x − mean) / std on the model's device. Explainers differentiate by this."""
+        """Return the network's inputs for the samples of a batch: (x − mean) / std on the model's device, (B, …).
+
+        With an embedding layer, token ids become vectors. Explainers differentiate by these inputs.
+        """
         x = batch.x.to(self.device)
         if self.embedding is not None and not x.is_floating_point():
             with torch.no_grad():
@@ -270,7 +273,7 @@ class Model:
         return x
 
     def logits(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Return the task's readouts of normalised inputs, (B, K), differentiable: class scores, or predicted numbers.
+        """Run the network on normalised inputs, and return class scores or predicted numbers, (B, K), differentiable.
 
         Auxiliary tensors whose name begins with an underscore are for the task, and are not given to the network.
         """
@@ -289,7 +292,7 @@ class Model:
         return table
 
     def fixed(self, batch: Batch) -> Batch:
-        """Return the samples with the auxiliary tensor that the task reads off the unchanged input, if it needs one.
+        """Return the samples with an auxiliary tensor that fixes what the task explains, if the task needs one.
 
         Some tasks explain a number about something that the model itself chose: segmentation the mean score of the
         region that it predicts, a language model the answer that it gives. That choice is made here, once, on the
@@ -307,7 +310,10 @@ class Model:
         return replace(batch, aux={**batch.aux, name: tensor})
 
     def read(self, output: Any, aux: Mapping[str, Tensor]) -> Tensor:
-        """Return the task's table (B, K) of what the network returned; refuse a single output without a task."""
+        """Return the scores or numbers (B, K) that the task takes from the network's output.
+
+        A network with a single output needs a task to be named: it may be the log-odds of yes, or a number.
+        """
         table = self.task.table(output, aux)
         if self.declared is None and table.shape[1:] == (1,):
             raise UserError(f"{self.name} {ONE_OUTPUT}")

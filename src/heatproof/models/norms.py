@@ -45,6 +45,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, layer: Any) -> Tensor:
+        """Return the layer's output for x, and keep the factor 1 / √(variance + eps) · weight for the gradient."""
         dtype = torch.promote_types(x.dtype, torch.float32)  # 16 bits have no room for eps
         scale = (layer.running_var.to(dtype) + layer.eps).rsqrt()
         if layer.weight is not None:

@@ -104,14 +104,14 @@ def with_weights(
 
 
 def _refit(model: Model, norms: Collection[_BatchNorm], batch: Batch) -> None:
-    """Set the running mean and variance of batch norms to those of their inputs in one pass of the batch.
+    """Set the running mean and variance of the batch norms `norms` to those of their inputs in a pass of the batch.
 
-    In training mode a batch norm updates these statistics itself, so it is put into it for one pass.
+    A batch norm updates these statistics itself in training mode, so it is in training mode for one pass.
     """
     momentum_before = {norm: norm.momentum for norm in norms}
     rows_before = model.rows
-    # On a GPU a pass is filled up to `model.rows` with copies of a sample, which would count in the statistics; a batch
-    # larger than `rows` never is.
+    # On a GPU a pass is padded to `model.rows` with copies of a sample, which would count in the statistics. A batch larger
+    # than `rows` is never padded.
     model.rows = 0
     for norm in norms:
         for name, buffer in list(norm.named_buffers(recurse=False)):

@@ -134,7 +134,7 @@ class Smoothed(Model):
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of the network's fingerprint and all parameters of the smoothing."""
+        """The sha256 of the network's fingerprint and all parameters of the smoothing."""
         parameters = (
             self.keep,
             self.samples,
@@ -147,7 +147,7 @@ class Smoothed(Model):
         return hashlib.sha256(f"{self.base.fingerprint}|{parameters!r}".encode()).hexdigest()
 
     def layer(self, path: str) -> nn.Module:
-        """Refused: a layer sees `samples` masked versions of an input, so it has no one feature map of the input."""
+        """Raise `UserError`: a layer sees many masked versions of an input, so it has no single feature map of it."""
         raise UserError(
             f"{self.name} averages over masked inputs, so a layer such as {path!r} has no single feature map; "
             "use the model inside (grad_cam on a smoothed model is not defined)"
@@ -432,7 +432,9 @@ def _radii_by_largest_share(
 
 
 def refuse_changing(features: Grouping, shape: Sequence[int]) -> None:
-    """Refuse features that are found anew in a masked input, as superpixels are; hidden tokens keep their numbers.
+    """Raise `UserError` for features that depend on the values of an input, such as superpixels.
+
+    A smoothed model masks inputs, which would change these features. Patches, windows, columns and tokens stay.
 
     >>> refuse_changing(Patches(4), (1, 3, 8, 8))
     """
@@ -444,7 +446,7 @@ def refuse_changing(features: Grouping, shape: Sequence[int]) -> None:
 
 
 def check_quantised(keep: float, samples: int) -> None:
-    """Refuse a share λ = keep that quantised masks cannot have exactly: keep·samples must be whole.
+    """Raise `UserError` for a share `keep` that quantised masks cannot have exactly: keep · samples must be whole.
 
     >>> check_quantised(0.25, 64)
     """

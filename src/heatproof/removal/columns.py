@@ -210,7 +210,10 @@ class Mice:
 
 
 def _complete_rows(name: str, data: TrainingRows | None, reference: Tensor) -> Tensor:
-    """Return the rows to learn from, without those that have gaps, (n, F) float64 on the CPU."""
+    """Return the complete rows of a table that an imputer is fitted to, (n, F) float64 on the CPU.
+
+    They are those of the user's `data`, or else of the `reference` samples (R, F). `name` is the imputer's, for errors.
+    """
     if reference.ndim != 2:
         raise UserError(
             f"{name} is for the columns of tables (F,), got samples of shape {tuple(reference.shape[1:])}; images have "
@@ -228,7 +231,7 @@ def _complete_rows(name: str, data: TrainingRows | None, reference: Tensor) -> T
 
 
 def _check_rows(name: str, x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the ids of the rows; refuse what is no table."""
+    """Check the arguments of an imputer of tables, and return the ids of the rows; raise unless x is (B, F)."""
     names = check(x, keep, ids)
     if x.ndim != 2:
         raise UserError(f"{name} is for rows of tables (B, F), got shape {tuple(x.shape)}")

@@ -124,7 +124,10 @@ def foreign_maps(
 
 
 def check_network(name: str, model: Model) -> None:
-    """Raise for a model whose predictions are not those of its network alone, or whose weights are not float32."""
+    """Raise `UserError` for a model that another library cannot explain by its network alone.
+
+    Such as a smoothed model, which computes its predictions itself, or one in 16 bits. `name` is the explainer's.
+    """
     if type(model).logits is not Model.logits:
         raise UserError(
             f"{name} explains a torch network, but {model.name} is a {type(model).__name__}, which computes its "
@@ -195,9 +198,9 @@ def library_seed(seed: int, sample: str) -> int:
 
 @contextmanager
 def seeded(number: int, device: torch.device) -> Iterator[Callable[[], bool]]:
-    """Seed the global random generators within the context, and restore their states after it.
+    """Seed Python's, NumPy's and torch's global random generators within the context, and restore them after it.
 
-    The value is a function that tells whether anything was drawn since.
+    Yields a function that returns whether anything was drawn since.
 
     >>> before = torch.get_rng_state()
     >>> with seeded(7, torch.device("cpu")) as has_drawn:

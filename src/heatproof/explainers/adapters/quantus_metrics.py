@@ -148,7 +148,7 @@ class QuantusMetric:
 
 
 def unnormalised(model: Model, inputs: Tensor) -> Tensor:
-    """Undo the model's normalisation: return data in their own units from inputs (B, C, …).
+    """Return data in their own units from normalised inputs (B, C, …): inputs · std + mean.
 
     >>> model = Model(nn.Flatten(), mean=0.5, std=0.25)
     >>> unnormalised(model, model.inputs(Batch(("a",), torch.full((1, 3, 2, 2), 0.75)))).unique()

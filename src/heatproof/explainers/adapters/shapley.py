@@ -224,7 +224,7 @@ _DETERMINISTIC = (
 
 
 def _of_target(values: Any, target: int, is_binary: bool) -> Any:
-    """Return the values (F,) of the explained class, of values (F,) or (F, classes)."""
+    """Return SHAP's values (F,) of the class `target`, from `values` (F,) of one output or (F, classes) of several."""
     if values.ndim == 2:
         return values[:, min(target, values.shape[1] - 1)]
     # Boosted trees of two classes have one output, the log-odds of the second class.

@@ -170,7 +170,7 @@ class Cav(_OfConcepts):
     held_out: HeldOutShare = 0.25
 
     def classifier(self, model: Model, concept: Concept) -> Classifier:
-        """Return the fitted classifier of one of the concepts."""
+        """Return the logistic regression of a concept on the activations of `self.layer`, fitted and tested."""
 
         def fit(
             z: Tensor, present: Tensor
@@ -218,7 +218,7 @@ class Car(_OfConcepts):
     held_out: HeldOutShare = 0.25
 
     def classifier(self, model: Model, concept: Concept) -> Classifier:
-        """Return the fitted classifier of one of the concepts."""
+        """Return the support vector classifier of a concept on the activations of `self.layer`, fitted and tested."""
 
         def fit(
             z: Tensor, present: Tensor
@@ -266,7 +266,7 @@ class Car(_OfConcepts):
 
 
 def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tuple[Tensor, Tensor]:
-    """Return the output h of a layer and ∂f_t/∂h for the target's logit f_t, (B, …) each, float32 and detached.
+    """Return a layer's output h and the gradient ∂f_t/∂h of the target's logit f_t, (B, …) each, in float32.
 
     In passes of at most `model.rows` inputs. If the layer puts out a tuple, h is its first tensor.
 
@@ -300,9 +300,10 @@ def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tu
 
 
 def _cut_output(layer: str, leaves: list[Tensor]) -> Callable[..., Any]:
-    """Return a forward hook that replaces a layer's output by a fresh leaf, which it appends to `leaves`.
+    """Return a forward hook that replaces a layer's output by a leaf of the graph, to differentiate by.
 
-    The network continues with a copy of the leaf, because the next function may work in place.
+    The leaf is appended to `leaves`; `layer` is the layer's path, for the error. The network continues with a copy of
+    the leaf, because the next function may work in place.
     """
 
     def hook(_: nn.Module, args: Any, output: Any) -> Any:
@@ -367,7 +368,10 @@ def _fitted(
 def _labelled(
     model: Model, concept: Concept, layer: str, sides: tuple[Batch, Batch]
 ) -> tuple[Tensor, Tensor]:
-    """Return activations (n, p) float64 of positive and negative examples, and which are positive (n,) boolean."""
+    """Return a layer's activations for the examples of a concept, (n, p) float64, and which are positive, (n,) boolean.
+
+    `sides` are the positive and the negative examples.
+    """
     positive, negative = (activations(model, side, layer).flatten(1).double() for side in sides)
     _check_size(layer, concept.name, positive.shape[1], negative)
     h = torch.cat([positive, negative])

@@ -47,7 +47,7 @@ class _Network(nn.Module):
 
 
 def class_scores(model: Model, batch: Batch, weights: State) -> Tensor:
-    """Return class scores (B, classes) with some of the model's weights or buffers replaced, differentiable by them.
+    """Return class scores (B, classes) of a model with some of its weights replaced, differentiable by these.
 
     >>> model = Model(nn.Linear(2, 2))
     >>> class_scores(model, Batch(("a",), torch.ones(1, 2)), {"weight": torch.zeros(2, 2), "bias": torch.ones(2)})
@@ -161,8 +161,9 @@ def sample_gradients(
     layers: Sequence[str],
     state: State | None = None,
 ) -> Tensor:
-    """Return ∇_θ of each sample's loss at its class `target` (B,), (B, P) in the order of `weights_of(model, layers)`.
+    """Return the gradient of each sample's loss by the P weights of some layers, (B, P).
 
+    The loss is the cross-entropy at the class `target` (B,); weights come in the order of `weights_of(model, layers)`.
     `state` holds other weights, such as a checkpoint's. For linear layers on vectors (B, d) a row is the outer product
     of the loss' gradient by the layer's output and the layer's input, for all samples in one pass; for any other layer
     every sample is a pass of its own. At most `model.rows` samples are in one pass.

@@ -124,7 +124,10 @@ class SklearnNetwork(nn.Module):
         return np.asarray(model.predict(rows), np.float64)
 
     def get_extra_state(self) -> str:
-        """Return a hash of everything that was fitted, which makes the model's fingerprint."""
+        """Return a hash of the fitted model and of the layout of its DataFrame: torch adds it to the state dict.
+
+        So the model's fingerprint, a hash of the state dict, changes with it.
+        """
         digest = _digest(self.estimator)
         if self.reads_numbers or self.frame is None:
             return digest
@@ -368,7 +371,10 @@ def _column_count(model: Any) -> int | None:
 
 
 def _of_function(function: Callable[..., Any], rows: Any) -> Scores:
-    """Return the outputs of a function of rows; probabilities of classes as their logarithms."""
+    """Return the outputs of a user's function of rows, (B, K) or (B,) in float64.
+
+    Rows that are at least 0 and sum to 1 are class probabilities, and become their logarithms.
+    """
     outputs = np.asarray(function(rows))
     if outputs.dtype.kind not in "biuf":
         raise UserError(

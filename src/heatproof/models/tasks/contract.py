@@ -183,7 +183,7 @@ def output_number(what: str, output: int | str, classes: Names) -> int:
 
 
 def has_probability(task: Task) -> bool:
-    """Whether a task has probabilities.
+    """Return whether a task's readouts are classes with probabilities.
 
     >>> from heatproof.models.tasks import Binary, Regression
     >>> has_probability(Binary()), has_probability(Regression())

@@ -80,6 +80,7 @@ class Representation(BaseTask):
     least_cosine: Annotated[float, Field(gt=-1, le=1)] = 0.9
 
     def __post_init__(self) -> None:
+        """Check that `unit` and `reference` are given where `read` needs them, and only there."""
         for needed, value in (("unit", self.unit), ("cosine", self.reference)):
             parameter = "unit" if needed == "unit" else "reference"
             if self.read == needed and value is None:
