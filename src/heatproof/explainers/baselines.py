@@ -47,7 +47,7 @@ def rows_of_tensor(value: Tensor) -> Examples:
 
 
 def in_shape_of(rows: Examples, shape: Sequence[int]) -> Examples:
-    """Return a sample that was given without a batch axis as one row of that `shape`; anything else as it is."""
+    """Return examples with a batch axis: a single sample of that `shape` becomes one row; others stay as they are."""
     x = rows.batch.x
     if tuple(x.shape) != tuple(shape):
         return rows

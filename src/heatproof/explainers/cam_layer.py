@@ -100,12 +100,12 @@ def find_layer(
     layer: str | None = None,
     aux: Mapping[str, Tensor] | None = None,
 ) -> Site:
-    """Return where Grad-CAM reads a model, for samples of `shape` (C, H, W); the result is cached.
+    """Return which layer Grad-CAM reads in a model, and how its values lie on the image; the result is cached.
 
-    A `layer` is read at its output. Without it, the last candidate that the output depends on is chosen. For images,
-    candidates are 4-D feature maps larger than 1×1, and the inputs of transformer blocks: modules in a list that
-    contain a norm and return as many tokens as they get. For series (C, T) and volumes (C, D, H, W), they are maps with
-    as many channels as the last convolution gave.
+    `shape` is that of a sample, (C, H, W). A `layer` is read at its output. Without it, the last candidate that the
+    output depends on is chosen. For images, candidates are 4-D feature maps larger than 1×1, and the inputs of
+    transformer blocks: modules in a list that contain a norm and return as many tokens as they get. For series (C, T)
+    and volumes (C, D, H, W), they are maps with as many channels as the last convolution gave.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
     >>> find_layer(Model(net), (3, 8, 8))
@@ -320,11 +320,12 @@ def token_grid(
     sizes: Iterable[Sequence[int]] = (),
     prefix: int | None = None,
 ) -> tuple[int, int] | None:
-    """Return the grid (h, w) on which a number of tokens lies, without the class token; None if there is none.
+    """Return the grid (h, w) of image patches that a transformer's tokens stand for; None if they form no grid.
 
-    `sizes` are those of feature maps in the same pass: one of them, such as the patch embedding's, is the grid if the
-    numbers match. Otherwise the grid has the aspect ratio of the input `shape` (C, H, W) and leaves as few tokens over
-    as possible. `prefix` is the number of tokens before those of the image, if known.
+    `tokens` is their number, which may include a class token and others. `sizes` are those of feature maps in the same
+    pass: one of them, such as the patch embedding's, is the grid if the numbers match. Otherwise the grid has the
+    aspect ratio of the input `shape` (C, H, W) and leaves as few tokens over as possible. `prefix` is the number of
+    tokens before those of the image, if known.
 
     >>> token_grid(197, (3, 224, 224)), token_grid(198, (3, 224, 224), [(14, 14)]), token_grid(49, (3, 224, 224))
     ((14, 14), (14, 14), (7, 7))

@@ -94,9 +94,8 @@ def _pairs_per_size(key: Tensor, n: int, pairs: int) -> tuple[Tensor, Tensor]:
     """
     # On the CPU, because these are hundreds of small steps on a few numbers.
     size = torch.arange(1, n // 2 + 1, dtype=torch.float64)
-    half = torch.where(
-        2 * size == n, 0.5, 1.0
-    )  # the complement of a coalition of n / 2 has the same size
+    # The complement of a coalition of n / 2 features has the same size, so there are half as many pairs.
+    half = torch.where(2 * size == n, 0.5, 1.0)
     n_plus_1 = torch.tensor(n + 1.0, dtype=torch.float64)
     log_subsets = torch.lgamma(n_plus_1) - torch.lgamma(size + 1) - torch.lgamma(n - size + 1)
     existing = half * log_subsets.exp().round()

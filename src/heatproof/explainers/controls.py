@@ -65,7 +65,7 @@ class WeightNoise(Explainer):
 
 
 def _noise(model: Model, batch: Batch, seed: int, purpose: str) -> Tensor:
-    """Return normal numbers (B, …) keyed by seed, purpose, and the id and content of each sample."""
+    """Return a map of normal numbers for each sample, (B, …), that depends on its id and values, the seed and `purpose`."""
     key = rand.keys(seed, batch.ids, purpose)
     for word in content_words(batch.x).unbind(1):
         key = rand.fold(key, word)
@@ -73,12 +73,12 @@ def _noise(model: Model, batch: Batch, seed: int, purpose: str) -> Tensor:
 
 
 def content_words(x: Tensor) -> Tensor:
-    """Return two int64 words (B, 2) on the CPU: a hash of each input that ignores rounding errors.
+    """Return a hash of each input that ignores rounding errors, as two int64 words (B, 2) on the CPU.
 
-    Each word is a weighted sum of all values, with fixed random weights of size 1 to 2 and random signs, in steps of
-    2⁻⁸ of the sample's amplitude (its root mean square, rounded down to a power of two). So a single value changed by
-    one step always changes the words, and differences in the last bit, which depend on device and batch size, hardly
-    ever do.
+    Random maps are drawn by it, so the same input gets the same map on any device. Each word is a weighted sum of all
+    values, with fixed random weights of size 1 to 2 and random signs, in steps of 2⁻⁸ of the sample's amplitude (its
+    root mean square, rounded down to a power of two). So a single value changed by one step always changes the words,
+    and differences in the last bit, which depend on device and batch size, hardly ever do.
 
     >>> x = torch.rand(1, 50)
     >>> bool((content_words(x) == content_words(x + 0.01)).all())

@@ -120,7 +120,7 @@ class FromBaseline(Explainer):
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
-    """Concatenate the parts, without a copy if there is only one.
+    """Return tensors concatenated along their first axis, without a copy if there is only one.
 
     >>> joined([torch.ones(1), torch.zeros(2)]).tolist()
     [1.0, 0.0, 0.0]
@@ -129,7 +129,9 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
 
 
 def normalised(model: Model, batch: Batch) -> Tensor:
-    """Return the model's normalised inputs (B, …), detached and on its device; raise for token ids (no gradient).
+    """Return the model's normalised inputs (B, …) for a gradient method, detached and on the model's device.
+
+    Token ids have no gradient; without an embedding layer they are a `UserError`.
 
     >>> normalised(Model(torch.nn.Flatten(), mean=0.5, std=0.5), Batch(("a",), torch.ones(1, 2))).tolist()
     [[1.0, 1.0]]
@@ -158,9 +160,10 @@ def slices(n: int, rows: int) -> Iterator[slice]:
 def draws(
     samples: int, per_sample: int, rows: int, device: torch.device | str = "cpu"
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield all (sample, draw) pairs, sample by sample, as index tensors of at most `rows` entries.
+    """Yield the numbers of all samples and their draws, in passes: (sample, draw), at most `rows` numbers each.
 
-    They are made on the device that uses them, because copying them to a GPU would wait for its pending work.
+    All draws of sample 0 come first. The tensors are made on the device that uses them, because copying them to a GPU
+    would wait for its pending work.
 
     >>> [(sample.tolist(), draw.tolist()) for sample, draw in draws(2, 2, 3)]
     [([0, 0, 1], [0, 1, 0]), ([1], [1])]

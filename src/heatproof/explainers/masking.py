@@ -124,9 +124,8 @@ class Occlusion(Explainer):
                 "occlusion covers numbers, and token ids are none: give Model(..., embedding=the layer's path), "
                 "or use feature_ablation with features=Tokens(...)"
             )
-        columns = batch.aux.get(
-            COLUMNS
-        )  # of a table with categories, which column each value belongs to
+        # A category of a table takes several values of a sample; COLUMNS says which column each value belongs to.
+        columns = batch.aux.get(COLUMNS)
         size = spatial(batch.x.shape) if columns is None else (int(columns.max()) + 1,)
         axes = []
         windows_per_axis = _per_axis("window", self.window, size)

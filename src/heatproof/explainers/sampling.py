@@ -183,9 +183,10 @@ def lime_masks(key: Tensor, counts: Tensor, n: int, samples: int) -> Tensor:
 
 
 def weighted_ridge(x: Tensor, y: Tensor, weight: Tensor, alpha: float) -> Tensor:
-    """Return coefficients c (B, n) that minimise Σ_j w_j (y_j − a − x_j·c)² + alpha·‖c‖² with a free intercept a.
+    """Return the coefficients c (B, n) of weighted ridge regressions, one for each of B samples.
 
-    x is (B, S, n), y and weight (B, S), all float64. A column of zeros has the coefficient 0.
+    They minimise Σ_j w_j (y_j − a − x_j·c)² + alpha · ‖c‖², with a free intercept a. x is (B, S, n), y and weight (B,
+    S), all float64. A column of zeros has the coefficient 0.
 
     >>> x = torch.tensor([[[0.0], [1.0], [2.0]]]).double()
     >>> round(float(weighted_ridge(x, 3 * x[..., 0] + 1, torch.ones(1, 3).double(), 1e-9)), 6)
@@ -197,6 +198,7 @@ def weighted_ridge(x: Tensor, y: Tensor, weight: Tensor, alpha: float) -> Tensor
     y = y - y[:, :1]  # equal scores become exact zeros, and so does the map
     y = y - (share * y).sum(1, keepdim=True)
     weighted = (weight[..., None] * x).mT
+    # The normal equations: (XᵀWX + alpha · I) c = XᵀWy.
     gram = weighted @ x
     gram.diagonal(dim1=1, dim2=2).add_(alpha)
     return torch.cholesky_solve(weighted @ y[..., None], torch.linalg.cholesky(gram))[..., 0]
@@ -424,7 +426,10 @@ class _Game:
 
 
 def _check_features(explainer: Lime | KernelShap, shape: Sequence[int]) -> int | None:
-    """Return the number of features of samples of `shape`, or None if it depends on the sample; raise for too many."""
+    """Check that an explainer's features exist on samples of `shape` and are not too many to fit; return their number.
+
+    None if it depends on the sample.
+    """
     batch_shape = (1, *shape)
     explainer.features.check(batch_shape)
     n = explainer.features.total(batch_shape)

@@ -142,7 +142,9 @@ def kept_only(
 
 
 def labels(features: Grouping, batch: Batch, inputs: Tensor) -> Tensor:
-    """Return the number of the feature that each position belongs to; the vector of a token has the token's number.
+    """Return the number of the feature that each position of the inputs belongs to, (B, …) int64.
+
+    Where inputs are vectors of tokens, all values of a vector have the token's number.
 
     >>> from heatproof.features import Tokens
     >>> labels(Tokens(), Batch(("a",), torch.tensor([[5, 6]])), torch.zeros(1, 2, 3)).tolist()
@@ -158,7 +160,9 @@ def labels(features: Grouping, batch: Batch, inputs: Tensor) -> Tensor:
 
 
 def changeable(features: Grouping, batch: Batch, n: int) -> Tensor:
-    """Return which of n features or positions may change, (B, n) boolean: not padding, nor what the grouping keeps.
+    """Return which of n features or positions may be changed or removed, (B, n) boolean.
+
+    Padding may not, nor features that the grouping always keeps, such as special tokens.
 
     >>> from heatproof.features import Elements
     >>> batch = Batch(("a",), torch.ones(1, 3, 2), {"mask": torch.tensor([[True, True, False]])})

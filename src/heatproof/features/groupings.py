@@ -226,7 +226,7 @@ class LabelMap:
         return int(self.labels.max()) + 1
 
     def of_shape(self, shape: Sequence[int]) -> Tensor:
-        """Return the labels of inputs of a shape (B, …), (*spatial); raise where they do not fit.
+        """Return the feature numbers of all positions, (*spatial), for inputs of a shape (B, …); raise if they do not fit.
 
         Captum's masks have a batch axis of 1, and channels; these must agree, because channels go together.
         """

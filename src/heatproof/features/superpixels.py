@@ -62,7 +62,9 @@ def quickshift(
 
 
 def lab(images: Tensor) -> Tensor:
-    """Return CIE Lab (D65) of sRGB images (B, 3, H, W) or grey ones (B, 1, H, W) in [0, 1], as (B, 3, H, W) float64.
+    """Return the colours of images in CIE Lab (D65), (B, 3, H, W) float64: lightness, red–green, yellow–blue.
+
+    Images are sRGB (B, 3, H, W) or grey (B, 1, H, W), in [0, 1].
 
     >>> [round(v, 3) + 0.0 for v in lab(torch.ones(1, 1, 1, 1)).flatten().tolist()][0]
     100.0

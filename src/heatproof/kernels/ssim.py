@@ -99,8 +99,9 @@ if AVAILABLE:
 def ssim_of_pairs(
     a: SsimWindows, b: SsimWindows, c1: float, c2: float, at_once: int, every: bool = False
 ) -> Tensor:
-    """Return the SSIM (B,) of pairs, or with `every` (A, B) of all maps of a with all of b; windows are 11 × 11.
+    """Return the SSIM (B,) of pairs of maps, or with `every` of all maps of a with all maps of b, (A, B), on a GPU.
 
+    Windows are 11 × 11.
     `c1` and `c2` are half the constants of SSIM; `at_once` is how many pairs are in memory at a time.
     """
     columns = len(b.count)

@@ -23,7 +23,7 @@ LARGE_FILTERS = (6, 7)
 
 
 def quickly_differentiated(module: nn.Module) -> None:
-    """Let the convolutions in a network that have a faster form compute in it; their weights stay as they are.
+    """Replace the `forward` of convolutions in a network by a faster one with the same result, where there is one.
 
     >>> import torch
     >>> net, x = nn.Sequential(nn.Conv2d(3, 8, 4, stride=4)), torch.rand(1, 3, 16, 16)

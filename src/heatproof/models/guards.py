@@ -63,9 +63,9 @@ def refuse_probabilities(table: Tensor, name: str, task: Task) -> None:
         return
     sums_to_1 = (table.double().sum(1) - 1).abs() < ALMOST
     is_distribution = (table >= 0).all(1) & sums_to_1
-    has_fractions = (
-        (table > 0) & (table < 1)
-    ).any()  # zeros and ones alone are no trace of a softmax
+    # Zeros and ones alone are no trace of a softmax.
+    is_fraction = (table > 0) & (table < 1)
+    has_fractions = is_fraction.any()
     if bool(has_fractions & is_distribution.all()):
         raise ProbabilitiesError(
             f"the outputs of {name} are probabilities: at least 0, and of every sample they sum to 1; {task.name} "
@@ -87,23 +87,22 @@ def check_arguments(model: Model, aux: Iterable[str]) -> None:
         parameters = list(signature(model.module.forward).parameters.values())
     except (TypeError, ValueError):  # a scripted network does not say
         return
-    if (
-        model.embedding is None
-        and parameters
-        and parameters[0].kind is not Parameter.VAR_POSITIONAL
-    ):
-        parameters = parameters[1:]  # the first one is x
+    # The first parameter is x, unless there is only `*args`, or x goes in by name as the vectors of an embedding.
+    begins_with_x = bool(parameters) and parameters[0].kind is not Parameter.VAR_POSITIONAL
+    if model.embedding is None and begins_with_x:
+        parameters = parameters[1:]
     by_name = [
         parameter
         for parameter in parameters
         if parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     ]
-    brought = {name for name in aux if not name.startswith("_")}  # others are for the task
-    missing = [
-        parameter.name
-        for parameter in by_name
-        if parameter.default is Parameter.empty and parameter.name not in brought
-    ]
+    # Auxiliary tensors whose name begins with an underscore are for the task, not for the network.
+    brought = {name for name in aux if not name.startswith("_")}
+    missing = []
+    for parameter in by_name:
+        is_required = parameter.default is Parameter.empty
+        if is_required and parameter.name not in brought:
+            missing.append(parameter.name)
     if missing and model.embedding is None:
         if "edge_index" in missing:
             advice = "graphs come dense, as adjacency (B, N, N) and mask (B, N): wrap it in one that takes these names"
@@ -208,7 +207,7 @@ def refuse_nan_weights(model: Model) -> None:
 
 
 def refuse_byte_range(model: Model, shape: Sequence[int]) -> None:
-    """Raise `UserError` for a mean and std of pixels in 0–255: images are in [0, 1] here.
+    """Raise `UserError` for a mean or std of pixels from 0 to 255: images are in [0, 1] here.
 
     >>> from heatproof.models import Model
     >>> refuse_byte_range(Model(nn.Flatten(), mean=(123.7, 116.3, 103.5)), (3, 8, 8))

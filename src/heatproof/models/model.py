@@ -92,11 +92,15 @@ class Model:
         if rows < 1:
             raise UserError(f"rows must be at least 1, got {rows}")
         self.name = name or type(module).__name__
+
+        # The task, and the names of what it reads off the output.
         output_names = None if classes is None else tuple(map(str, classes))
         if task is None and len(output_names or ()) == 2 and has_one_output(module):
             task = Binary()  # two names for one output are those of no and yes
         self.declared = None if task is None else as_task(task).numbered(output_names)
         self.classes = output_names if self.declared is None else self.declared.names(output_names)
+
+        # Passes and normalisation.
         self.channels_last = channels_last
         self.rows = rows
         self._counts = {"passes": 0, "gradient": 0}  # shared with the same model under another task
@@ -109,6 +113,8 @@ class Model:
         lengths = {values.numel() for values in (self._mean, self._std) if values is not None} - {1}
         if len(lengths) > 1:
             raise UserError(f"mean and std disagree on the number of channels: {sorted(lengths)}")
+
+        # The network itself.
         self.module = frozen_copy(as_padded_graphs(module))
         quick_norms(self.module)
         refuse_squashed(self.module, self.name, self.task)

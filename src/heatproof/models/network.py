@@ -76,7 +76,7 @@ def embed_unless_vectors(embed: Callable[[Tensor], Tensor], ids: Tensor) -> Tens
 
 
 def scores_in(output: Any) -> Tensor:
-    """Return the class scores in whatever a network returned: a tensor, something with `logits`, or a tuple or dict.
+    """Return the class scores in a network's output: the output itself, its `logits`, or a tensor in a tuple or dict.
 
     >>> scores_in({"loss": None, "logits": torch.ones(1, 2)}).shape, scores_in((torch.ones(3, 4), "more")).shape
     (torch.Size([1, 2]), torch.Size([3, 4]))
@@ -166,7 +166,10 @@ def channel_values(name: str, values: Channels) -> Tensor | None:
 
 
 def _scores_in_mapping(output: Mapping[Any, Any]) -> Tensor:
-    """Return the scores under `logits`, under torchvision's `out`, or the only tensor; refuse to guess among several."""
+    """Return the class scores in a dict: under `logits`, under `out` (as in torchvision), or else its only tensor.
+
+    Several other tensors are a `UserError`.
+    """
     tensors = {key: value for key, value in output.items() if isinstance(value, Tensor)}
     for key in ("logits", "out"):
         if key in tensors:

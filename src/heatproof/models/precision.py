@@ -43,7 +43,9 @@ def weight_type(name: str) -> torch.dtype | None:
 
 @contextmanager
 def arithmetic(name: str) -> Iterator[None]:
-    """Allow the 10-bit products of TF32 on a GPU, or forbid them, while the context is open.
+    """Set whether a GPU may round the factors of products to 10 bits (TF32) while the context is open.
+
+    It may only for the precision `name` "tf32".
 
     >>> with arithmetic("float32"):
     ...     torch.backends.cuda.matmul.allow_tf32

@@ -72,7 +72,7 @@ def random_weights(
 def with_weights(
     model: Model, weights: Mapping[str, Tensor], refit_on: Batch | None = None
 ) -> Model:
-    """Return a model like this one, not compiled, with some parameters replaced; it shares the others.
+    """Return a copy of a model with some weights replaced, by name; it shares the others and is not compiled.
 
     With `refit_on` the running statistics of batch norms become those of these samples, which go through the network
     in one batch. The old statistics are those of activations under the old weights; with them, the activations of a

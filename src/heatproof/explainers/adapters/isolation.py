@@ -86,13 +86,14 @@ def foreign_maps(
     draws: bool,
     alone: bool,
 ) -> Tensor:
-    """Return maps (B, …) of another library's explainer, in the shape of `model.inputs(batch)`.
+    """Return the maps of another library's explainer, in the shape of the model's inputs (B, …).
 
-    The explainer gets a copy of the network that shares its weights, so that the hooks, replaced layers and attributes
-    that it leaves behind are on the copy, also if it fails. If it `draws` random numbers, it gets one sample at a time,
-    and torch's, NumPy's and Python's global generators are seeded with `library_seed(seed, sample)` and restored. An
-    explainer that draws although `draws` is false is an error. `alone` asks for one sample at a time as well, and so do
-    auxiliary tensors, because then every input that the explainer runs is a version of that sample.
+    `compute(network, inputs, classes)` calls the library. The explainer gets a copy of the network that shares its
+    weights, so that the hooks, replaced layers and attributes that it leaves behind are on the copy, also if it fails.
+    If it `draws` random numbers, it gets one sample at a time, and torch's, NumPy's and Python's global generators are
+    seeded with `library_seed(seed, sample)` and restored. An explainer that draws although `draws` is false is an
+    error. `alone` asks for one sample at a time as well, and so do auxiliary tensors, because then every input that the
+    explainer runs is a version of that sample.
 
     >>> model, batch = Model(nn.Linear(3, 2)), Batch(("a", "b"), torch.rand(2, 3))
     >>> weights = lambda network, inputs, classes: network.weight[classes]
@@ -138,10 +139,11 @@ def check_network(name: str, model: Model) -> None:
 
 
 def own_network(model: Model, aux: Mapping[str, Tensor]) -> nn.Module:
-    """Return a copy of the network for one call, which shares its weights and returns class scores (B, classes).
+    """Return a copy of a model's network that another library can call with inputs alone, and gets class scores from.
 
-    Libraries call a network with its first argument only. Hooks add the auxiliary tensors of one sample, `aux`, repeated
-    for all inputs of a pass, and read the class scores off the output.
+    It shares the weights, and it is for a single call. Libraries call a network with its first argument only. Hooks add
+    the auxiliary tensors of one sample, `aux`, repeated for all inputs of a pass, and read the class scores off the
+    output.
 
     >>> model = Model(nn.Linear(3, 1), task="binary")
     >>> own_network(model, {})(torch.rand(2, 3)).shape, model.passes
@@ -240,7 +242,9 @@ def _generator_states(gpus: Sequence[torch.device]) -> list[Any]:
 
 @contextmanager
 def foreign_errors(name: str, ids: Sequence[str]) -> Iterator[None]:
-    """Turn another library's error into a `UserError` that names adapter and samples; keep out-of-memory errors.
+    """Turn an error of another library in this context into a `UserError` that names the explainer and the samples.
+
+    Errors for too little memory stay as they are, because the engine then retries with fewer samples.
 
     >>> with foreign_errors("captum(Lime)", ["cat"]):
     ...     raise AssertionError("Target not provided")

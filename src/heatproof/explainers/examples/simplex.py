@@ -103,7 +103,10 @@ class RepresentationSimilarity(_ByLayer):
 
 
 def check_layer(model: Model, train: Examples, layer: str, shape: Sequence[int], what: str) -> None:
-    """Raise for a model, a layer or examples that a representation-based method is not defined on; no pass is made."""
+    """Raise `UserError` for a model, a layer or training examples that the method `what` is not defined on.
+
+    It compares the values of a layer. `shape` is that of a sample. No pass is made.
+    """
     if isinstance(model, Smoothed):
         raise UserError(
             f"{what} reads one layer, but {model.name} averages many passes; explain what it smooths"
@@ -120,9 +123,10 @@ def check_layer(model: Model, train: Examples, layer: str, shape: Sequence[int],
 def representations(
     model: Model, train: Examples, layer: str, batch: Batch, what: str
 ) -> tuple[Tensor, Tensor]:
-    """Return h of the samples (B, d) and of the training examples (n, d), float64; the latter are cached.
+    """Return a layer's values for the samples, (B, d), and for the training examples, (n, d), in float64.
 
-    `layer` is empty for the input of the last linear layer; `what` is the name of the method.
+    Those of the training examples are cached. `layer` is empty for the input of the last linear layer; `what` is the
+    name of the method.
 
     >>> train = Examples(Batch(("a", "b"), torch.zeros(2, 3)))
     >>> samples, examples = representations(Model(nn.Linear(3, 5)), train, "", Batch(("x",), torch.ones(1, 3)), "mine")

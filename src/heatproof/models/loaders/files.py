@@ -33,7 +33,9 @@ _SAFE_SINCE = (2, 6)
 def load_file(
     path: str, architecture: str | None = None, allow_code: bool = False
 ) -> Parts | Model:
-    """Return the network of an architecture with the weights of a file; names and shapes must agree exactly.
+    """Return a network with the weights in a file, by the name of its `architecture`, such as "torchvision:resnet50".
+
+    Names and shapes of the weights must agree exactly. A pickle of a whole network needs no architecture.
 
     >>> load_file("no/such/weights.safetensors", "torchvision:resnet50")
     Traceback (most recent call last):
@@ -73,7 +75,10 @@ def load_file(
 
 
 def bare(architecture: str, outputs: int | None, allow_code: bool) -> Parts | Model:
-    """Return a network of an architecture without its trained weights; with `outputs` it has that many classes."""
+    """Return a network by the name of its architecture, such as "torchvision:resnet50", with untrained weights.
+
+    With `outputs` it has that many classes. An architecture may be a user's function, "python:file.py:make".
+    """
     kind, _, rest = architecture.partition(":")
     if kind == "python":
         check_allowed(architecture, allow_code)

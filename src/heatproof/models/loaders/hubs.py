@@ -177,7 +177,10 @@ def _reads_text(config: Any, name: str) -> bool:
 def _normalisation(
     name: str, where: Mapping[str, Any], optional: bool
 ) -> tuple[Sequence[float] | None, ...]:
-    """Return mean and standard deviation for pixels in [0, 1], from the image processor beside a model."""
+    """Return the mean and std that a model on the hub normalises pixels in [0, 1] by, from its image processor's file.
+
+    (None, None) if the file is missing and `optional`. `where` are arguments for the hub, such as the revision.
+    """
     from transformers import AutoImageProcessor
 
     def read() -> Any:
@@ -324,7 +327,7 @@ class RawAudio(nn.Module):
 
 
 def _mean_and_std(processor: Any, name: str) -> tuple[Sequence[float] | None, ...]:
-    """Return mean and standard deviation for pixels in [0, 1], from an image processor.
+    """Return the mean and std that an image processor of transformers normalises pixels in [0, 1] by.
 
     It computes (255·x·factor − offset − mean) / std, where it rescales and normalises at all.
     """

@@ -22,7 +22,10 @@ Vectors = tuple[tuple[float, ...], ...]
 
 
 def _unit_vectors(reference: Any) -> Vectors | None:
-    """Return reference vectors (M, D), or one (D,), at length 1; text is the path of an `.npy`, or an `.npz` with `x`."""
+    """Return the user's reference vectors (M, D), scaled to length 1, as nested tuples; None for None.
+
+    They are given as vectors, as one vector (D,), or as the path of an `.npy`, or of an `.npz` with `x`.
+    """
     if reference is None:
         return None
     if isinstance(reference, str | Path):

@@ -55,12 +55,14 @@ class Level:
 def fill(
     x: Tensor, keep: Tensor, tolerance: float, scattered: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return images x (n, C, H, W) with the pixels that `keep` (n, H, W) removes filled in, and the iterations (n,).
+    """Return images x (n, C, H, W) with removed pixels filled in, and how many iterations each image took, (n,).
 
-    A channel stops when ‖(b − Au) / D‖ is at most `tolerance` times what it is with the mean of the kept pixels at the
-    removed ones, and does not change after that, whatever the others still need. Where removed pixels lie `scattered`
-    among kept ones, sweeps at the finest level alone are enough of a preconditioner. What x holds at removed pixels is
-    not read. Every image must keep a pixel.
+    `keep` (n, H, W) is false for removed pixels, which become weighted means of their neighbours: the solution of a
+    linear system A u = b, found by preconditioned conjugate gradients (Shewchuk 1994). A channel stops when ‖(b − Au) /
+    D‖ is at most `tolerance` times what it is with the mean of the kept pixels at the removed ones, and does not change
+    after that, whatever the others still need. Where removed pixels lie `scattered` among kept ones, sweeps at the
+    finest level alone are enough of a preconditioner. What x holds at removed pixels is not read. Every image must keep
+    a pixel.
 
     >>> x, keep = torch.rand(1, 1, 20, 20), torch.ones(1, 20, 20, dtype=torch.bool)
     >>> keep[0, 5, 5] = False
