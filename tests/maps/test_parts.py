@@ -94,15 +94,15 @@ def test_a_top_set_has_its_sure_places_and_a_lottery_for_the_rest(k: int) -> Non
         open_places = k - int((values > edge).sum())
         alike = values == edge
         if int(alike.sum()) == open_places:
-            assert tied.sure[row].tolist() == (values >= edge).tolist()
-            assert int(tied.slots[row]) == 0
+            assert tied.certain[row].tolist() == (values >= edge).tolist()
+            assert int(tied.draws[row]) == 0
         else:
-            assert tied.sure[row].tolist() == (values > edge).tolist()
+            assert tied.certain[row].tolist() == (values > edge).tolist()
             assert tied.tied[row].tolist() == alike.tolist()
-            assert int(tied.slots[row]) == open_places
+            assert int(tied.draws[row]) == open_places
         # Without a lottery, equal values are taken from the first place on.
         best = np.argsort(-values.numpy(), kind="stable")[:k]
-        assert in_order.sure[row].nonzero()[:, 0].tolist() == sorted(best.tolist())
+        assert in_order.certain[row].nonzero()[:, 0].tolist() == sorted(best.tolist())
 
 
 @pytest.mark.parametrize("equal", [0, 1, 2, 30, 40])

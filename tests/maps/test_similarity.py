@@ -100,7 +100,7 @@ def test_jaccard_under_ties_is_the_mean_over_all_orders():
 def test_the_limit_for_many_ties_is_near_the_exact_expectation():
     case = (100, 80, 16, 14, 300, (10, 120), (5, 200))
     assert ties.expected_jaccard(*case) == pytest.approx(
-        ties._of_many_slots(ties._Lottery(*case)), abs=0.02
+        ties._of_many_draws(ties._Lottery(*case)), abs=0.02
     )
 
 

@@ -74,7 +74,7 @@ class FeatureAblation(OverFeatures):
         self.features.check((1, *shape))
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps for the classes `target` (B,); the seed plays no part."""
+        """Return maps (B, …) of the classes `target` (B,): how far the score falls without each feature; `seed` is unused."""
         batch = batch.to(model.device)
         features = self.features
         inputs, segments = labelled_inputs(self.name, features, model, batch)
@@ -84,9 +84,9 @@ class FeatureAblation(OverFeatures):
         def without_feature(
             owner: Tensor, feature: Tensor, draw: Tensor
         ) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
-            """Return the inputs of samples `owner` (R,) without their feature number `feature` (R,).
+            """Return R versions of inputs: row r is sample owner[r] without its feature number feature[r].
 
-            Row `draw` (R,) of the background takes its place. A grouping that hides features itself needs no
+            Row draw[r] of the background takes the feature's place. A grouping that hides features itself needs no
             replacement; it may change auxiliary tensors, such as an attention mask.
             """
             if isinstance(features, Hiding):
@@ -144,29 +144,35 @@ class FeaturePermutation(OverFeatures):
             self.pool.check_shape(shape)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps for the classes `target` (B,)."""
+        """Return maps (B, …) of the classes `target` (B,): how far the score falls when a feature's values are replaced.
+
+        The values come from other positions of the same sample or, with a `pool`, from other samples. The mean is over
+        at most `draws` different replacements of each feature.
+        """
         self.check(model, batch.x.shape[1:])
         batch = batch.to(model.device)
         inputs = model.inputs(batch) if batch.x.is_floating_point() else batch.x
         segments = labels(self.features, batch, inputs)
         key = rand.keys(seed, batch.ids, self.name).to(model.device)
+        # `replacements(owner, draw)` gives whole inputs (R, …), from which the values of one feature are taken.
+        # `available_draws` (B,) is how many different ones each sample has.
         replacements: Pick
         if self.pool is None:
             replacements = _CyclicShifts(self, batch, inputs, segments, key)
-            available = replacements.available
+            available_draws = replacements.available
         else:
             pool = self.pool.batch.to(model.device)
             pool_values = model.inputs(pool) if batch.x.is_floating_point() else pool.x
             replacements = pool_draws(self.name, batch, pool_values, seed)
-            available = torch.full_like(key, len(pool))
+            available_draws = torch.full_like(key, len(pool))
 
         def with_replaced_feature(owner: Tensor, feature: Tensor, draw: Tensor) -> Tensor:
-            """Return the inputs of samples `owner` (R,) with values of another draw in one feature each."""
+            """Return R versions of inputs: row r is sample owner[r], whose feature[r] has the values of draw[r]."""
             inside = _inside(segments[owner], feature)
             is_replaced = beside_channels(inside, inputs, batch)
             return torch.where(is_replaced, replacements(owner, draw), inputs[owner])
 
-        draws = available.clamp(max=self.draws)
+        draws = available_draws.clamp(max=self.draws)
         return _mean_differences(
             self, model, batch, target, inputs, segments, draws, with_replaced_feature
         )
@@ -178,13 +184,13 @@ def _inside(segments: Tensor, feature: Tensor) -> Tensor:
 
 
 class _CyclicShifts:
-    """The inputs with their positions shifted cyclically, by offsets drawn without replacement for each sample.
+    """Inputs whose positions are shifted cyclically, by offsets drawn without replacement for each sample.
 
     Calling it with samples `owner` and numbers `draw`, (R,) each, gives their shifted inputs (R, …). `available` (B,)
     is the number of different offsets that each sample has.
 
-    Offsets count along the positions that the samples had before a group moved them (`batch.moved`), so that a moved
-    sample takes the same values as the original. Padding neither moves nor is moved to.
+    A test of symmetry moves the positions of samples, and `batch.moved` says how. Offsets count along the positions
+    before that move, so that a moved sample takes the same values as the original. Padding neither moves nor is moved to.
     """
 
     def __init__(
@@ -195,53 +201,69 @@ class _CyclicShifts:
         segments: Tensor,
         key: Tensor,
     ) -> None:
+        """Prepare the tables that turn an offset into source positions, and draw an order of offsets for each sample.
+
+        `segments` are the feature numbers of the positions, and `key` (B,) the random keys of the samples.
+        """
         # Features of sets and graphs are rows of (B, N, F): a position is an element, whatever its columns.
         self.by_row = batch.x.ndim == 3 and segments.ndim == 3
         self.size = tuple(batch.x.shape[1:2]) if self.by_row else spatial(batch.x.shape)
         self.inputs = inputs
         total = math.prod(self.size)
         self.positions = torch.arange(total, device=key.device)
+
+        # Where the positions of each sample were before a symmetry moved them, and the reverse, (B, total) each:
+        # what is now at position p was at `position_before[p]`, and what was at q is now at `position_now[q]`.
         if self.by_row:
             position_map = self.positions[:, None].expand(batch.x.shape[1:])
         else:
             position_map = self.positions.reshape(self.size)
-        # (B, total) each: the original of every position now, and the reverse.
-        self.original = origins(batch, position_map.expand(len(batch), *position_map.shape), total)
-        self.current = self.original.argsort(1)
+        position_maps = position_map.expand(len(batch), *position_map.shape)
+        self.position_before = origins(batch, position_maps, total)
+        self.position_now = self.position_before.argsort(1)
 
-        # All of the following is in the order of the original positions.
-        self.movable = changeable(explainer.features, batch, total).gather(1, self.current)
+        # The positions that may be exchanged, which excludes padding. All tables from here on are in the order before
+        # the move. `movable_positions` lists the movable positions of each sample first, in order, and `movable_rank`
+        # is the number of a position in that list.
+        movable_now = changeable(explainer.features, batch, total)
+        self.movable = movable_now.gather(1, self.position_now)
         self.movable_count = self.movable.sum(1)
         self.movable_positions = self.movable.long().argsort(dim=1, descending=True, stable=True)
         self.movable_rank = self.movable.long().cumsum(1) - 1
 
-        # A random order of the offsets 1 … movable_count − 1; those that do not exist sort last.
-        absent = (self.positions == 0) | (self.positions >= self.movable_count[:, None])
+        # A random order of the offsets 1 … movable_count − 1 of each sample; others sort last and are never drawn.
+        is_no_offset = (self.positions == 0) | (self.positions >= self.movable_count[:, None])
         last = torch.iinfo(torch.int64).max
-        random_order = rand.bits(key, total).masked_fill(absent, last)
+        random_order = rand.bits(key, total).masked_fill(is_no_offset, last)
         self.offsets = random_order.argsort(dim=1, stable=True)
         self.available = (self.movable_count - 1).clamp(min=0)
 
     def __call__(self, owner: Tensor, draw: Tensor) -> Tensor:
-        """Return the inputs (R, …) of the samples `owner`, shifted by their offset number `draw`."""
+        """Return R shifted inputs (R, …): row r is sample owner[r], shifted by its offset number draw[r]."""
         offset = self.offsets[owner, draw][:, None]
         source = self._source(owner, offset)
-        # From original positions back to the positions of the samples as they are now.
-        source = source.gather(1, self.original[owner])
-        source = self.current[owner].gather(1, source)
+        # `source` is about positions before a symmetry moved the sample. Translate it to positions as they are now:
+        # first its entries are put in today's order, then each entry is replaced by where that position is today.
+        source = source.gather(1, self.position_before[owner])
+        source = self.position_now[owner].gather(1, source)
         values = self.inputs[owner]
         if self.by_row:
             return values.gather(1, source[..., None].expand_as(values))
+        # One column per position, so that all channels of a position are read from the same source.
         flat = values.reshape(len(owner), -1, len(self.positions))
         return flat.gather(2, source[:, None].expand_as(flat)).reshape(values.shape)
 
     def _source(self, owner: Tensor, offset: Tensor) -> Tensor:
-        """Return from which original position each one takes its value, (R, total)."""
+        """Return from which position each position takes its value, (R, total), before any move by a symmetry.
+
+        Row r is about sample owner[r], shifted cyclically by offset[r] (R, 1).
+        """
         if len(self.size) == 1:
             rank = (self.movable_rank[owner] + offset) % self.movable_count[owner, None]
             shifted = self.movable_positions[owner].gather(1, rank)
             return torch.where(self.movable[owner], shifted, self.positions)
-        # Shift along each axis separately, so that a cyclic shift of a picture is one of its map.
+        # Shift along each axis separately, so that cyclically shifting a picture shifts its map. Positions and offsets
+        # are flat numbers; `source` becomes a flat number again, axis by axis.
         coordinates = torch.unravel_index(self.positions, self.size)
         steps = torch.unravel_index(offset, self.size)
         source = torch.zeros_like(offset)
@@ -261,10 +283,11 @@ def _mean_differences(
     change_feature: ChangeFeature,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Return maps of the mean over `draws` (B,) of f_t(x) − f_t(x with the feature changed).
+    """Return maps (B, …) with, at every position of a feature, the mean of f_t(x) − f_t(x with the feature changed).
 
-    The mean has `weights` (draws,), if they are not equal. Features that may not change, such as padding, are not run
-    and have 0.
+    The mean is over draws[b] versions of each feature of sample b, which `change_feature` makes; it has `weights`
+    (draws,) where given, else equal ones. `segments` are the feature numbers of the positions. Features that may not
+    change, such as padding, cost no pass and have 0.
     """
     readout: Any = explainer.readout
     feature_counts = count(segments)
@@ -274,11 +297,11 @@ def _mean_differences(
     # The numbers of the features that may change come first, in order.
     ordered = may_change.long().argsort(dim=1, descending=True, stable=True)
 
-    # A version of a sample is one feature with one draw of what takes its place.
+    # The versions of a sample are numbered feature by feature, with `draws` consecutive versions of each feature.
     def make_versions(
         sample: Tensor, version: Tensor
     ) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
-        """Return the inputs (R, …) of these versions of samples, both given by number (R,)."""
+        """Return R changed inputs: row r is version[r] of sample[r], both given by number."""
         feature = ordered[sample, version // draws[sample]]
         return change_feature(sample, feature, version % draws[sample])
 

@@ -32,6 +32,7 @@ class Attentions(TorchFunctionMode):
     """Collects the attention (B, heads, L, L) of every layer of a forward pass in `layers`, differentiable."""
 
     def __init__(self, model: str) -> None:
+        """Begin without layers, and prepare what replaces fused attention; `model` is the model's name for errors."""
         super().__init__()
         self.layers: list[Tensor] = []
         # Fused attention is computed from its parts, so that its softmax can be collected.
@@ -82,7 +83,10 @@ class _FromAttention(Explainer):
             )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, C, H, W), or one value per token (B, L), for the classes `target` (B,)."""
+        """Return the relevance of the tokens for the classes `target` (B,); `seed` is unused.
+
+        For images, tokens are laid on their grid and enlarged to maps (B, C, H, W); texts have one value per token, (B, L).
+        """
         self.check(model, batch.x.shape[1:])
         inputs = normalised(model, batch)
         relevance = []
@@ -105,7 +109,11 @@ class _FromAttention(Explainer):
     def _token_relevance(
         self, model: Model, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor
     ) -> Tensor:
-        """Return the relevance (B, L) of each token for the tokens that the output is read from, in one pass."""
+        """Return the relevance (B, L) of each token for the output, from the attention of all layers in one pass.
+
+        The layers' attention and its gradients are joined to one matrix (L, L) by `self._joint`. The relevance is the mean
+        of its rows for the tokens that the output is read from.
+        """
         count = len(inputs)
         inputs, aux = model.filled_up(inputs, aux)
         attentions = Attentions(model.name)
@@ -134,7 +142,10 @@ class _FromAttention(Explainer):
         return (relevance / is_read.sum(1, keepdim=True).clamp(min=1))[:count]
 
     def _check_layers(self, model: Model, layers: Sequence[Tensor], rows: int) -> None:
-        """Raise unless there is attention, and all layers attend among the same tokens of every row."""
+        """Raise `UserError` unless the model has attention, and all `layers` (B, heads, L, L) are among the same tokens.
+
+        `rows` is the number of inputs in the pass.
+        """
         if not layers:
             reason = "has no attention"
         elif any(len(layer) != rows or layer.shape[-1] != layers[0].shape[-1] for layer in layers):

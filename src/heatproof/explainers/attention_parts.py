@@ -26,9 +26,10 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Return what `F.scaled_dot_product_attention` computes: softmax(QKᵀ·scale + mask)·V; (…, L, E).
+    """Return scaled dot-product attention softmax(QKᵀ·scale + mask)·V, (…, L, E), taken apart into its steps.
 
-    Products, softmax and scaling are done by the first three arguments; the others are those of torch's function.
+    The value is that of `F.scaled_dot_product_attention`, whose arguments are those from `query` on. The functions
+    `product`, `softmax` and `scaled` compute the steps, so that an explainer can record them or give them rules.
 
     >>> q, k, v = torch.rand(3, 1, 2, 5, 4).unbind()
     >>> mixed = attend(torch.matmul, lambda scores: scores.softmax(-1), torch.mul, q, k, v, is_causal=True)
@@ -63,9 +64,10 @@ def attend_heads(
     *args: Any,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Return what `F.multi_head_attention_forward` computes for `nn.MultiheadAttention`, (L, B, E), without weights.
+    """Return the output (L, B, E) of `nn.MultiheadAttention`, taken apart into linear layers and attention.
 
-    Linear layers and attention are done by the first two arguments; `args` and `options` are those of torch's function.
+    The value is that of `F.multi_head_attention_forward`, called with `args` and `options`; attention weights are not
+    returned. The functions `linear` and `attention` compute the steps, so that an explainer can give them rules.
     Attention that adds to its keys, or whose keys and values have widths of their own, raises `UserError(refusal)`.
     """
     signature = inspect.signature(F.multi_head_attention_forward)

@@ -87,7 +87,10 @@ class Background:
         return values, weights.to(values.device)
 
     def in_columns(self, columns: FrameColumns | None) -> Background:
-        """Return the background with the rows of its frame in the columns of the data, which know their categories."""
+        """Return the background with its rows encoded as the study's data are, by the same columns and categories.
+
+        Only where the rows came as a DataFrame, and so did the data, whose `columns` these are.
+        """
         if self.frame is None or columns is None:
             return self
         frame = columns_of(self.frame, columns.names)
@@ -149,9 +152,11 @@ class StudyRows:
 
 
 def background(value: Any, *, folder: str | Path | None = None, allow_code: bool = False) -> Any:
-    """Return the background that a value names.
+    """Return the background that a user's `value` stands for: the samples that explainers put in absent features' place.
 
-    Relative paths are relative to `folder`; names that run code need `allow_code`.
+    A number is that many rows of the study's data, "references" its reference samples, {"kmeans": k} k cluster centres;
+    anything else is data: a frame, an array, a tensor or a path. Relative paths are relative to `folder`; names that
+    run code need `allow_code`.
 
     >>> background(50), background({"kmeans": 10}), background(torch.zeros(2, 3))
     (StudyRows(count=50, kmeans=None), StudyRows(count=None, kmeans=10), a tensor of shape 2×3 (...))
@@ -190,6 +195,7 @@ BackgroundField = Annotated[Background | StudyRows | None, BeforeValidator(_fiel
 
 
 def _positive(name: str, value: Any) -> int:
+    """Return a number of rows; raise `UserError` unless it is a whole number from 1 on."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UserError(f"{name} is a number of rows from 1 on, got {value!r}")
     return value
@@ -243,7 +249,7 @@ def loaded(name: str, value: Background | StudyRows | None) -> Background | None
 def with_default_background(
     explainer: Any, kind: DataKind, of_study: Background | StudyRows | None = None
 ) -> Any:
-    """Return a copy with the background of the study where none, and no fill or baseline, was chosen.
+    """Return an explainer with the study's background where the user chose neither one nor a fill or baseline.
 
     On tables that is by default the study's references, because zero, the default elsewhere, is a value like any other
     in the column of a table.
@@ -285,7 +291,7 @@ def backgrounds_in(item: Any) -> list[Background | StudyRows]:
 def with_rows(
     explainer: Any, load: Callable[[int | None], Examples], columns: FrameColumns | None
 ) -> Any:
-    """Return a copy whose backgrounds are rows like those of the study's data.
+    """Return an explainer with its backgrounds loaded: rows of the study's data, or given rows encoded like them.
 
     `load(count)` gives `count` rows of the data, or the reference samples if that is None; `columns` are those of the
     data if they are a frame.
@@ -308,7 +314,11 @@ def loaded_rows(
     load: Callable[[int | None], Examples],
     columns: FrameColumns | None,
 ) -> Background:
-    """Return the background that a study uses; see `with_rows`."""
+    """Return a background with its rows loaded and encoded like the study's data.
+
+    `load(count)` gives `count` rows of the data, or the reference samples if that is None; `columns` are those of the
+    data if they are a frame.
+    """
     if isinstance(value, Background):
         return value.in_columns(columns)
     if value.kmeans is not None:
@@ -330,11 +340,11 @@ class Fills:
         return 1 if self.weights is None else len(self.weights)
 
     def at(self, owner: Tensor, row: Tensor) -> Tensor:
-        """Return row number `row` (R,) of the fills of the samples `owner` (R,), (R, …)."""
+        """Return R fills (R, …): for each r, that of sample owner[r] or, with a background, its row number row[r]."""
         return self.values[owner] if self.weights is None else self.values[row]
 
     def of_sample(self, sample: int, row: Tensor) -> Tensor:
-        """Return the same for one sample, which has a single fill (…) without a background."""
+        """Return the fills of one sample: rows number `row` (R,) of the background, (R, …), or its single fill (…)."""
         return self.values[sample] if self.weights is None else self.values[row]
 
     def of(self, samples: slice) -> Fills:
@@ -349,7 +359,7 @@ class Fills:
 
 
 def fills_of(explainer: Any, model: Model, batch: Batch, inputs: Tensor, segments: Tensor) -> Fills:
-    """Return the fills of an explainer with the fields `features`, `fill` and `background`.
+    """Return what an explainer puts in the place of absent features, for the samples of a batch.
 
     They are the rows of its background if it has one, the sample that its fill may be, or else what `filled` gives.
     """
@@ -367,7 +377,10 @@ def fills_of(explainer: Any, model: Model, batch: Batch, inputs: Tensor, segment
 
 
 def background_of(explainer: Any) -> Background | None:
-    """Return the background of an explainer, or the sample that its fill is; None where it has neither."""
+    """Return the samples that an explainer puts in absent features' place; None where its fill is no sample.
+
+    These are its background, or its fill where that is a sample.
+    """
     rows = loaded(explainer.name, explainer.background)
     if not isinstance(explainer.fill, Background):
         return rows

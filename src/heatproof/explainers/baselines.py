@@ -47,7 +47,7 @@ def rows_of_tensor(value: Tensor) -> Examples:
 
 
 def in_shape_of(rows: Examples, shape: Sequence[int]) -> Examples:
-    """Return a sample that was given without a batch axis as one row of that `shape`; anything else as it is."""
+    """Return examples with a batch axis: a single sample of that `shape` becomes one row; others stay as they are."""
     x = rows.batch.x
     if tuple(x.shape) != tuple(shape):
         return rows
@@ -73,11 +73,12 @@ def check_baseline(explainer: object, name: str, shape: Sequence[int]) -> None:
 def starting_points(
     name: str, baseline: float | str | Examples, model: Model, batch: Batch, seed: int
 ) -> Pick | float:
-    """Return where the paths of explainer `name` start, in units of the normalised input.
+    """Return the baselines from which the paths of explainer `name` start, as normalised inputs.
 
-    A number is the same at every position, so transforming the sample does not change it. "random" baselines are
-    standard normal numbers, drawn by seed, sample and draw; they belong to positions and move with a moved sample.
-    Samples of a pool are drawn without replacement, and do not move with the sample.
+    That is one number, or a function (sample, draw) → baselines that draws them. A number is the same at every
+    position, so transforming the sample does not change it. "random" baselines are standard normal numbers, drawn by
+    seed, sample and draw; they belong to positions and move with a moved sample. Samples of a pool are drawn without
+    replacement, and do not move with the sample.
 
     >>> model, batch = Model(torch.nn.Linear(3, 2)), Batch(("a",), torch.rand(1, 3))
     >>> starting_points("gradient_shap", "random", model, batch, 0)(torch.tensor([0]), torch.tensor([0])).shape
@@ -98,6 +99,7 @@ def starting_points(
     shape = model.inputs(batch).shape[1:]
 
     def random_baseline(row: Tensor, draw: Tensor) -> Tensor:
+        """Return R baselines of normal numbers: one for draw[r] of sample row[r]."""
         noise = rand.normal(rand.fold(key[row], draw), shape)
         return batch[row].carried(noise)
 
@@ -107,9 +109,10 @@ def starting_points(
 def pool_draws(
     name: str, batch: Batch, values: Tensor, seed: int, weights: Tensor | None = None
 ) -> Pick:
-    """Return a function that picks from the `values` (n, …) of a pool, in a random order of its own for each sample.
+    """Return a function (sample, draw) → values that picks rows of a pool, `values` (n, …), at random.
 
-    Unequal `weights` (n,) are probabilities, and then rows are drawn with replacement.
+    Each sample has its own random order of the rows, from which they are taken in turn. Unequal `weights` (n,) are
+    probabilities, and then rows are drawn with replacement.
 
     >>> pick = pool_draws("mine", Batch(("a",), torch.zeros(1, 1)), torch.tensor([[1.0], [2.0]]), seed=0)
     >>> sorted(pick(torch.tensor([0, 0]), torch.tensor([0, 1])).flatten().tolist())
@@ -129,6 +132,7 @@ def pool_draws(
     cumulative = weights.to(values.device).cumsum(0)
 
     def by_weight(row: Tensor, draw: Tensor) -> Tensor:
+        """Return R rows of the pool: the one whose interval of cumulative weights a uniform number falls into."""
         uniform = rand.uniform(rand.fold(key[row], draw), (1,))[:, 0].double()
         return values[torch.searchsorted(cumulative, uniform).clamp(max=n - 1)]
 

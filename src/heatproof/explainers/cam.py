@@ -54,7 +54,7 @@ class _ClassActivation(Explainer):
             model.layer(self.layer)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, C, H, W) for the classes `target` (B,)."""
+        """Return class activation maps of the classes `target` (B,), enlarged to the inputs' shape; `seed` is unused."""
         inputs = normalised(model, batch)
         self.check(model, inputs.shape[1:])
         first_aux = rows_of(batch.aux, slice(0, 1), inputs.device)
@@ -68,7 +68,11 @@ class _ClassActivation(Explainer):
     def _layer_maps(
         self, model: Model, site: Site, inputs: Tensor, aux: Mapping[str, Tensor], target: Tensor
     ) -> Tensor:
-        """Return the maps (B, 1, h, w) at the size of the layer, of inputs that fit into one pass."""
+        """Return class activation maps (B, 1, h, w) in the size of the layer's feature maps, from one pass.
+
+        They are sums over channels of the layer's features times the weights that `self._weights` takes from the gradient
+        of the target's logit by the features.
+        """
         count = len(inputs)
         leaves: list[Tensor] = []
         filled, aux = model.filled_up(inputs, aux)
@@ -185,7 +189,7 @@ class GuidedGradCAM(GradCAM):
     cost = "2 passes and their gradients"
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, C, H, W) for the classes `target` (B,)."""
+        """Return guided Grad-CAM maps (B, C, H, W): guided backpropagation times Grad-CAM, for the classes `target`."""
         guided = GuidedBackprop()(model, batch, target, seed)
         return guided * super().__call__(model, batch, target, seed)
 
@@ -204,18 +208,20 @@ def enlarged(maps: Tensor, inputs: Tensor) -> Tensor:
 
 @contextmanager
 def _cut(module: nn.Module, side: str, leaves: list[Tensor]) -> Iterator[None]:
-    """Replace the module's input or output by a fresh leaf, so that only what follows is differentiated.
+    """Replace a module's input or output by a leaf of the graph while the context is open.
 
-    The leaves of all calls of the module are appended to `leaves`; of a module that is used many times the last counts.
-    The network continues with a copy of the leaf, because the next function may work in place.
+    So the logit can be differentiated by it, and only what follows is differentiated. The leaves of all calls of the
+    module are appended to `leaves`; of a module that is used many times the last counts. The network continues with a
+    copy of the leaf, because the next function may work in place.
     """
 
     def leaf_for(tensor: Tensor) -> Tensor:
+        """Append a leaf with the values of a tensor to `leaves`, and return a copy for the network to go on with."""
         leaves.append(tensor.detach().requires_grad_())
         return leaves[-1].clone()
 
     def with_leaf(values: Any) -> Any:
-        """Replace a tensor, or the first floating-point tensor of a (named) tuple or list."""
+        """Return a module's values with a leaf for the first floating-point tensor: of a tensor, tuple or list."""
         if isinstance(values, Tensor):
             return leaf_for(values)
         index = next(i for i, value in enumerate(values) if _is_floating(value))
@@ -225,6 +231,7 @@ def _cut(module: nn.Module, side: str, leaves: list[Tensor]) -> Iterator[None]:
         return type(values)(*replaced) if is_named_tuple else type(values)(replaced)
 
     def cut_input(_: nn.Module, args: Any, kwargs: Any) -> Any:
+        """Return the arguments of a call with a leaf for the first floating-point tensor."""
         if first_tensor(args) is not None:
             return with_leaf(args), kwargs
         name = next(name for name, value in kwargs.items() if _is_floating(value))

@@ -100,12 +100,12 @@ def find_layer(
     layer: str | None = None,
     aux: Mapping[str, Tensor] | None = None,
 ) -> Site:
-    """Return where Grad-CAM reads a model, for samples of `shape` (C, H, W); the result is cached.
+    """Return which layer Grad-CAM reads in a model, and how its values lie on the image; the result is cached.
 
-    A `layer` is read at its output. Without it, the last candidate that the output depends on is chosen. For images,
-    candidates are 4-D feature maps larger than 1×1, and the inputs of transformer blocks: modules in a list that
-    contain a norm and return as many tokens as they get. For series (C, T) and volumes (C, D, H, W), they are maps with
-    as many channels as the last convolution gave.
+    `shape` is that of a sample, (C, H, W). A `layer` is read at its output. Without it, the last candidate that the
+    output depends on is chosen. For images, candidates are 4-D feature maps larger than 1×1, and the inputs of
+    transformer blocks: modules in a list that contain a norm and return as many tokens as they get. For series (C, T)
+    and volumes (C, D, H, W), they are maps with as many channels as the last convolution gave.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
     >>> find_layer(Model(net), (3, 8, 8))
@@ -120,7 +120,10 @@ def find_layer(
 
 
 def _run_probe(model: Model, shape: tuple[int, ...], aux: Mapping[str, Tensor]) -> _ProbePass:
-    """Run one random input through the model and record what every module takes and gives."""
+    """Run one random input (1, *shape) through the model, and return the input and output of every module's call.
+
+    The result also has a weighted sum of the logits, by which it is found out which layers the output depends on.
+    """
     weight = next((p for p in model.module.parameters() if p.is_floating_point()), torch.zeros(()))
     noise = rand.normal(rand.keys(0, ("probe",), "grad_cam").to(model.device), shape)
     probe = noise.to(weight.dtype).requires_grad_()
@@ -141,7 +144,7 @@ def _run_probe(model: Model, shape: tuple[int, ...], aux: Mapping[str, Tensor]) 
 
 
 def _site_of(layer: str, probe_pass: _ProbePass) -> Site:
-    """Return the output of a layer as a site; raise if it is no feature map."""
+    """Return the output of the layer at a path as the place that Grad-CAM reads; raise if it is no feature map."""
     probe_pass.model.layer(layer)  # raises for an unknown layer
     calls = [call for call in reversed(probe_pass.calls) if call.path == layer]
     if probe_pass.is_image:
@@ -159,7 +162,10 @@ def _site_of(layer: str, probe_pass: _ProbePass) -> Site:
 
 
 def _last_used_site(probe_pass: _ProbePass) -> Site:
-    """Return the last candidate that the readout depends on."""
+    """Return the place that Grad-CAM reads by default: the last feature map or token sequence with a gradient.
+
+    Candidates are tried from the last one on. The first whose gradient is not zero everywhere is taken.
+    """
     if probe_pass.is_image:
         candidates = list(_image_candidates(probe_pass))
     else:
@@ -186,11 +192,11 @@ def _last_used_site(probe_pass: _ProbePass) -> Site:
 
 
 def _image_candidates(probe_pass: _ProbePass) -> Iterator[tuple[Site, Tensor]]:
-    """Yield the sites of an image network with their tensors, in the order in which modules finish.
+    """Yield the places of an image network that Grad-CAM could read, each with its tensor, in the order of the pass.
 
     These are the inputs of the innermost transformer blocks, and 4-D feature maps.
     """
-    in_lists: set[int] = set()
+    in_lists: set[int] = set()  # ids of the modules in lists, where transformers have their blocks
     for module in probe_pass.model.module.modules():
         if isinstance(module, nn.Sequential | nn.ModuleList):
             in_lists.update(id(child) for child in module)
@@ -213,9 +219,10 @@ def _image_candidates(probe_pass: _ProbePass) -> Iterator[tuple[Site, Tensor]]:
 
 
 def _convolution_candidates(probe_pass: _ProbePass) -> Iterator[tuple[Site, Tensor]]:
-    """Yield the maps of a network for series or volumes that have as many channels as the last convolution gave.
+    """Yield the feature maps that Grad-CAM could read in a network of series or volumes, each with its tensor.
 
-    The number of channels tells maps (B, C, T) from tokens (B, L, C).
+    They have as many channels as the last convolution before them gave. The number of channels tells maps (B, C, T)
+    from tokens (B, L, C).
     """
     channels = 0
     for call in probe_pass.calls:
@@ -228,7 +235,10 @@ def _convolution_candidates(probe_pass: _ProbePass) -> Iterator[tuple[Site, Tens
 
 
 def _is_map(call: _ModuleCall, shape: tuple[int, ...]) -> bool:
-    """Return whether a module put out channels over more than one position, with as many axes as the sample."""
+    """Return whether a call's output is a feature map of a series or volume: (1, channels, …) with several positions.
+
+    `shape` is that of a sample. Adaptive pooling is left out: its output has a fixed size, whatever the input.
+    """
     output = call.output
     if output is None or output.ndim != len(shape) + 1 or isinstance(call.module, ADAPTIVE):
         return False
@@ -236,6 +246,7 @@ def _is_map(call: _ModuleCall, shape: tuple[int, ...]) -> bool:
 
 
 def _map_site(call: _ModuleCall) -> Site:
+    """Return the output of a call, a feature map (1, C, …), as a place that Grad-CAM can read."""
     assert call.output is not None  # because `_is_map` is true
     return Site(call.path, "output", "channels_first", tuple(call.output.shape[2:]))
 
@@ -251,7 +262,11 @@ def _is_block(call: _ModuleCall) -> bool:
 
 
 def _output_site(call: _ModuleCall, probe_pass: _ProbePass) -> Site | None:
-    """Return the output of a module of an image network as a site, or None if it is no map of the image."""
+    """Return the output of a call in an image network as a place that Grad-CAM can read, or None.
+
+    It can be (1, C, h, w), (1, h, w, C) or tokens (1, L, C) that lie on a grid, with more than one position. A single row
+    or column is no map of the image unless the image has that form too.
+    """
     output, shape = call.output, probe_pass.shape
     if output is None or len(output) != 1:
         return None
@@ -286,7 +301,10 @@ def _has_channels_last(module: nn.Module, output: Tensor, shape: tuple[int, ...]
 
 
 def _aspect_error(grid: tuple[int, ...], shape: tuple[int, ...]) -> float:
-    """Return the log ratio between the aspect ratios of a grid and of an image (C, H, W), less one cell of rounding."""
+    """Return how much the aspect ratios of a grid and of an image (C, H, W) differ, as |log ratio|; 0 if they agree.
+
+    A difference that rounding the grid by one cell explains counts as 0, except for square images.
+    """
     rows, columns = grid
     if not rows or not columns:
         return math.inf
@@ -302,11 +320,12 @@ def token_grid(
     sizes: Iterable[Sequence[int]] = (),
     prefix: int | None = None,
 ) -> tuple[int, int] | None:
-    """Return the grid (h, w) on which a number of tokens lies, without the class token; None if there is none.
+    """Return the grid (h, w) of image patches that a transformer's tokens stand for; None if they form no grid.
 
-    `sizes` are those of feature maps in the same pass: one of them, such as the patch embedding's, is the grid if the
-    numbers match. Otherwise the grid has the aspect ratio of the input `shape` (C, H, W) and leaves as few tokens over
-    as possible. `prefix` is the number of tokens before those of the image, if known.
+    `tokens` is their number, which may include a class token and others. `sizes` are those of feature maps in the same
+    pass: one of them, such as the patch embedding's, is the grid if the numbers match. Otherwise the grid has the
+    aspect ratio of the input `shape` (C, H, W) and leaves as few tokens over as possible. `prefix` is the number of
+    tokens before those of the image, if known.
 
     >>> token_grid(197, (3, 224, 224)), token_grid(198, (3, 224, 224), [(14, 14)]), token_grid(49, (3, 224, 224))
     ((14, 14), (14, 14), (7, 7))
@@ -332,10 +351,15 @@ def token_grid(
 
 @contextmanager
 def _recorded(module: nn.Module, calls: list[_ModuleCall]) -> Iterator[None]:
-    """Append the calls of every submodule to `calls`, in the order in which they finish."""
+    """Append every call of a submodule, with its input and output, to `calls` while the context is open.
+
+    The calls come in the order in which they finish.
+    """
     handles = []
 
     def record_calls_of(path: str, submodule: nn.Module) -> None:
+        """Register a hook on the submodule at `path` that appends its calls."""
+
         def record(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             module_input = first_tensor([*args, *kwargs.values()])
             calls.append(_ModuleCall(path, submodule, module_input, first_tensor(output)))

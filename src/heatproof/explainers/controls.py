@@ -60,12 +60,12 @@ class WeightNoise(Explainer):
     cost = "no pass"
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …); the target plays no part."""
+        """Return random maps (B, …), the same for the same weights, sample and seed; the target is unused."""
         return _noise(model, batch, seed, model.weights_fingerprint)
 
 
 def _noise(model: Model, batch: Batch, seed: int, purpose: str) -> Tensor:
-    """Return normal numbers (B, …) keyed by seed, purpose, and the id and content of each sample."""
+    """Return a map of normal numbers for each sample, (B, …), that depends on its id and values, the seed and `purpose`."""
     key = rand.keys(seed, batch.ids, purpose)
     for word in content_words(batch.x).unbind(1):
         key = rand.fold(key, word)
@@ -73,12 +73,12 @@ def _noise(model: Model, batch: Batch, seed: int, purpose: str) -> Tensor:
 
 
 def content_words(x: Tensor) -> Tensor:
-    """Return two int64 words (B, 2) on the CPU: a hash of each input that ignores rounding errors.
+    """Return a hash of each input that ignores rounding errors, as two int64 words (B, 2) on the CPU.
 
-    Each word is a weighted sum of all values, with fixed random weights of size 1 to 2 and random signs, in steps of
-    2⁻⁸ of the sample's amplitude (its root mean square, rounded down to a power of two). So a single value changed by
-    one step always changes the words, and differences in the last bit, which depend on device and batch size, hardly
-    ever do.
+    Random maps are drawn by it, so the same input gets the same map on any device. Each word is a weighted sum of all
+    values, with fixed random weights of size 1 to 2 and random signs, in steps of 2⁻⁸ of the sample's amplitude (its
+    root mean square, rounded down to a power of two). So a single value changed by one step always changes the words,
+    and differences in the last bit, which depend on device and batch size, hardly ever do.
 
     >>> x = torch.rand(1, 50)
     >>> bool((content_words(x) == content_words(x + 0.01)).all())
@@ -120,7 +120,10 @@ class SobelEdges(Explainer):
             )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, C, H, W); the target and the weights play no part."""
+        """Return the strength of edges at every pixel, the same in all channels, (B, C, H, W).
+
+        The target, the seed and the model's weights are unused: this is a control that ignores the model.
+        """
         self.check(model, batch.x.shape[1:])
         x = batch.x.detach().to(model.device)
         if not x.is_floating_point():
@@ -132,6 +135,7 @@ class SobelEdges(Explainer):
             luma = x.new_full((channels,), 1 / channels)
         grey = (x * luma[:, None, None]).sum(1, keepdim=True)
         horizontal = x.new_tensor([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]]) / 8
+        # One filter for each direction; the other one is transposed.
         filters = torch.stack([horizontal, horizontal.T])[:, None]
         derivatives = F.conv2d(F.pad(grey, (1, 1, 1, 1), mode="replicate"), filters)
         edges = derivatives.square().sum(1, keepdim=True).sqrt()

@@ -39,9 +39,10 @@ def input_gradient(
     target: Tensor,
     during: AbstractContextManager[object] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return ∂f_t/∂x (B, …) and f_t (B,) for the target's logit f_t, in passes of at most `model.rows` inputs.
+    """Return the gradient ∂f_t/∂x (B, …) of the target's logit, and the logit f_t (B,).
 
-    `during` is a context entered around every forward pass; it may change how the pass is differentiated.
+    `inputs` are normalised, and `aux` are their auxiliary tensors. A pass has at most `model.rows` inputs. `during` is
+    a context entered around every forward pass; it may change how the pass is differentiated.
 
     >>> net = torch.nn.Linear(3, 2, bias=False)
     >>> _ = net.weight.data.copy_(torch.arange(6.0).reshape(2, 3))
@@ -81,7 +82,10 @@ class FromBaseline(Explainer):
     background: Any
 
     def promised(self, model: Model, batch: Batch, target: Tensor) -> Tensor:
-        """Return f_t(x) − f_t(b) (B,), or NaN for a drawn baseline, with which single maps need not sum to anything."""
+        """Return what each map should sum to by completeness: f_t(x) − f_t(b), (B,), for the class `target` and baseline b.
+
+        NaN where baselines are drawn at random: then only the expected map has that sum.
+        """
         batch = batch.to(model.device)
         inputs = normalised(model, batch)
         rows = self.fixed_baselines(model, batch)
@@ -116,7 +120,7 @@ class FromBaseline(Explainer):
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
-    """Concatenate the parts, without a copy if there is only one.
+    """Return tensors concatenated along their first axis, without a copy if there is only one.
 
     >>> joined([torch.ones(1), torch.zeros(2)]).tolist()
     [1.0, 0.0, 0.0]
@@ -125,7 +129,9 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
 
 
 def normalised(model: Model, batch: Batch) -> Tensor:
-    """Return the model's normalised inputs (B, …), detached and on its device; raise for token ids (no gradient).
+    """Return the model's normalised inputs (B, …) for a gradient method, detached and on the model's device.
+
+    Token ids have no gradient; without an embedding layer they are a `UserError`.
 
     >>> normalised(Model(torch.nn.Flatten(), mean=0.5, std=0.5), Batch(("a",), torch.ones(1, 2))).tolist()
     [[1.0, 1.0]]
@@ -154,9 +160,10 @@ def slices(n: int, rows: int) -> Iterator[slice]:
 def draws(
     samples: int, per_sample: int, rows: int, device: torch.device | str = "cpu"
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield all (sample, draw) pairs, sample by sample, as index tensors of at most `rows` entries.
+    """Yield the numbers of all samples and their draws, in passes: (sample, draw), at most `rows` numbers each.
 
-    They are made on the device that uses them, because copying them to a GPU would wait for its pending work.
+    All draws of sample 0 come first. The tensors are made on the device that uses them, because copying them to a GPU
+    would wait for its pending work.
 
     >>> [(sample.tolist(), draw.tolist()) for sample, draw in draws(2, 2, 3)]
     [([0, 0, 1], [0, 1, 0]), ([1], [1])]
@@ -199,7 +206,7 @@ class Saliency(Explainer):
     absolute: bool = True
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return |∂f_t/∂x| (B, …) of the target's logit f_t, or the signed gradient with absolute=False; `seed` is unused."""
         gradients, _ = input_gradient(model, normalised(model, batch), batch.aux, target)
         return gradients.abs() if self.absolute else gradients
 
@@ -221,7 +228,7 @@ class InputXGradient(Explainer):
     cost = "1 pass and its gradient"
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return x · ∂f_t/∂x (B, …) of the target's logit f_t; `seed` is unused."""
         inputs = normalised(model, batch)
         gradients, _ = input_gradient(model, inputs, batch.aux, target)
         return inputs * gradients
@@ -266,7 +273,7 @@ class IntegratedGradients(FromBaseline):
         return self.draws_baselines
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return integrated gradients (B, …) of the classes `target` (B,), the weighted mean over the baselines."""
         if self.error is not None:
             return explain_to_error(self, model, batch, target, seed)
         inputs = normalised(model, batch)
@@ -294,7 +301,10 @@ class IntegratedGradients(FromBaseline):
         aux: Mapping[str, Tensor],
         target: Tensor,
     ) -> Tensor:
-        """Return the maps (B, …) of straight paths from the baselines (B, …) to the inputs."""
+        """Return (x − b) times the integral of the gradient on the straight line from baseline b to input x, (B, …).
+
+        The integral is a sum over `self.steps` nodes on each line, by the quadrature rule `self.method`.
+        """
         difference = inputs - baseline
         nodes, weights = (values.to(inputs) for values in quadrature(self.method, self.steps))
         integral = torch.zeros_like(inputs)
@@ -302,6 +312,7 @@ class IntegratedGradients(FromBaseline):
             points = difference[row].mul_(per_row(nodes[node], inputs)).add_(baseline[row])
             path_aux = rows_of(aux, row, inputs.device)
             gradients, _ = input_gradient(model, points, path_aux, target[row])
+            # `row` repeats, because a sample has several nodes in a pass; index_add_ sums them.
             integral.index_add_(0, row, gradients.mul_(per_row(weights[node], inputs)))
         return integral * difference
 
@@ -335,7 +346,11 @@ class GradientShap(FromBaseline):
     background: BackgroundField = None
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return the maps (B, …) of the classes `target` (B,): the mean of (x̃ − b) · gradient over `self.samples` draws.
+
+        Each draw has a baseline b, a noisy input x̃ and a random point on the line between them, where the gradient is
+        taken.
+        """
         if self.error is not None:
             return explain_to_error(self, model, batch, target, seed)
         inputs = normalised(model, batch)
@@ -368,10 +383,11 @@ class GradientShap(FromBaseline):
         return total / self.samples
 
     def _strata(self, key: Tensor) -> Tensor:
-        """Return the stratum of α of every draw, (B, samples): a permutation of 0 … samples − 1.
+        """Return for each draw which of `samples` equal parts of the path its point lies in, (B, samples).
 
-        Draws k, k + pool, k + 2·pool, … have the same baseline of the pool. Their strata are `pool` apart, so that
-        they cover the whole path; which baseline begins with which stratum is random.
+        That is a permutation of 0 … samples − 1 for each sample, by its random key (B,). Baselines of a pool are used in
+        turn, so draws k, k + pool, k + 2·pool, … have the same one. Their parts of the path are about `pool` apart, so
+        that they cover the whole path; which baseline begins with which part is random.
         """
         background = loaded(self.name, self.background)
         if background is not None:
@@ -384,7 +400,10 @@ class GradientShap(FromBaseline):
             pool = 1
         draw = torch.arange(self.samples, device=key.device)
         order = rand.permutation(rand.fold(key, -1), pool)
-        return (draw // pool * pool + order[:, draw % pool]).argsort(1).argsort(1)
+        # Each round of `pool` draws gets the next `pool` numbers, in the random order. The last round may be incomplete, so
+        # the numbers are replaced by their ranks (argsort twice), which have no gaps.
+        number = draw // pool * pool + order[:, draw % pool]
+        return number.argsort(1).argsort(1)
 
 
 @parameter_class
@@ -412,7 +431,7 @@ class ExpectedGradients(GradientShap):
 
 
 def quadrature(method: Quadrature, steps: int) -> tuple[Tensor, Tensor]:
-    """Return nodes on [0, 1] and weights, (steps,) each, of a rule for ∫₀¹ g(α) dα.
+    """Return the nodes on [0, 1] and the weights of a quadrature rule for ∫₀¹ g(α) dα, (steps,) each.
 
     >>> nodes, weights = quadrature("gausslegendre", 3)
     >>> round(float((nodes**5 * weights).sum()), 6) == round(1 / 6, 6)

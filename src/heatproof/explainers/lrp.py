@@ -103,7 +103,7 @@ class Lrp(Explainer):
                     )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return the relevance (B, …) of every input value for the logits of the classes `target` (B,); `seed` is unused."""
         self.check(model, batch.x.shape[1:])
         inputs = normalised(model, batch)
         low, high = _input_range(model, batch, inputs)
@@ -130,7 +130,10 @@ class Lrp(Explainer):
         target: Tensor,
         bounds: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
-        """Return the maps (B, …) of inputs that fit into one pass."""
+        """Return the relevance (B, …) of a few inputs, from one pass with LRP's backward rules.
+
+        `bounds` are the least and largest values of the first linear layer's input, for the box rule; else None.
+        """
         relevance_pass = Relevance(self._rules(model, bounds), self.epsilon, model.name)
         # The backward pass gives the relevance of the inputs for a relevance of 1 at the output.
         shares, score = input_gradient(model, inputs, aux, target, relevance_pass)
@@ -143,7 +146,7 @@ class Lrp(Explainer):
     def _first_layer_bounds(
         self, model: Model, low: Tensor, high: Tensor, aux: Mapping[str, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Return the bounds of the first linear layer's input, for model inputs between low and high (B, …).
+        """Return the least and largest input of the first linear layer, for model inputs between low and high (B, …).
 
         A network may reshape, pad, reorder or rescale its input before that layer. So both limits go through these
         steps; a step that falls, such as a change of sign, swaps them.
@@ -159,7 +162,11 @@ class Lrp(Explainer):
     def _rules(
         self, model: Model, bounds: tuple[Tensor, Tensor] | None
     ) -> Callable[[Affine, bool], Rule]:
-        """Return a function that chooses the rule of a layer; the first layer may have another rule than the rest."""
+        """Return the function (layer, is_first) → rule that chooses the LRP rule of each linear layer.
+
+        It follows `self.composite`: rules by the path of a layer, or a name such as "epsilon_plus_box". That means the ε
+        rule for linear layers, z⁺ for convolutions, and box for the first layer, whose input lies between `bounds`.
+        """
         by_name: dict[str, Rule] = {
             "epsilon": epsilon_rule,
             "plus": z_plus,
@@ -177,6 +184,7 @@ class Lrp(Explainer):
             }
 
             def rule_by_layer(layer: Affine, is_first: bool) -> Rule:
+                """Return the rule that the user named for a layer, by default ε."""
                 name = name_of_weight.get(id(layer.parameter), "epsilon")
                 if name == "box" and not is_first:
                     raise UserError("lrp's rule box is for the first layer, whose input has bounds")
@@ -190,6 +198,7 @@ class Lrp(Explainer):
         first = composite.rpartition("_")[2]
 
         def rule_of(layer: Affine, is_first: bool) -> Rule:
+            """Return the rule of a layer by its kind: the first one, a convolution, or another linear layer."""
             if is_first and first in ("flat", "box"):
                 return by_name[first]
             if layer.convolves or for_all_layers:
@@ -216,9 +225,9 @@ class AttnLrp(Lrp):
 
 
 def _input_range(model: Model, batch: Batch, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the least and the largest value that inputs may have, (B, …) each.
+    """Return the least and the largest value that inputs may have, (B, …) each, for LRP's box rule.
 
-    Of images these are black and white after normalisation; of other data the limits of each sample itself.
+    For images these are black and white after normalisation; for other data the least and largest value of the sample.
     """
     if inputs.ndim == 4:
         low = model.inputs(batch.with_x(torch.full_like(batch.x, 0.0))).detach()

@@ -44,7 +44,10 @@ class _WithRelevance(torch.autograd.Function):
 
 
 def _functions(*names: str) -> set[Any]:
-    """Return every torch function and tensor method with one of these names, in place, reflected or plain."""
+    """Return every torch function and tensor method that computes one of the functions called `names`.
+
+    For "add" these are torch.add, Tensor.add, the in-place add_, and the operators __add__, __iadd__ and __radd__.
+    """
     functions = set()
     for name in names:
         for spelling in (name, f"{name}_", f"__{name}__", f"__i{name}__", f"__r{name}__"):
@@ -205,7 +208,7 @@ class Relevance(TorchFunctionMode):
         return target.copy_(handler(target.clone(), *rest, **options))
 
     def _handler(self, func: Any) -> Callable[..., Any] | None:
-        """Return the method that computes a function and its relevance, or None if there is none."""
+        """Return the method of this class that computes a torch function with an LRP rule; None if it has no rule."""
         if func in _CONVOLUTIONS or func is F.linear:
             return partial(self._linear, func)
         if func is torch.addmm:
@@ -233,7 +236,7 @@ class Relevance(TorchFunctionMode):
         return None
 
     def _attention(self, func: Any) -> Callable[..., Any]:
-        """Return fused attention taken apart into functions that have a rule."""
+        """Return a replacement for a fused attention function, made of products and a softmax, which have LRP rules."""
         product = partial(self._bilinear, torch.matmul)
         scale = partial(self._one_to_one, torch.mul)
         attention = partial(attend, product, self._softmax, scale)
@@ -252,7 +255,7 @@ class Relevance(TorchFunctionMode):
         *rest: Any,
         **options: Any,
     ) -> Tensor:
-        """A convolution or `F.linear`."""
+        """Return a convolution or `F.linear` of x, whose backward pass propagates relevance by the layer's LRP rule."""
 
         def apply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
             return func(x, weight, bias, *rest, **options)  # type: ignore[no-any-return]
@@ -261,11 +264,14 @@ class Relevance(TorchFunctionMode):
         return self._affine(Affine(x, weight, bias, apply, convolves, weight), self._first)
 
     def _addmm(self, bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """bias + x @ weight, the form in which transformers' Conv1D has a linear layer."""
+        """Return bias + x @ weight with an LRP rule: a linear layer in the form that transformers' Conv1D has."""
         return self._affine(Affine(x, weight.T, bias, F.linear, False, weight), self._first)
 
     def _affine(self, layer: Affine, is_first: bool) -> Tensor:
-        """A linear layer, with the relevance of its rule. It is remembered for a batch normalisation that may follow."""
+        """Return the value of a linear layer, whose backward pass propagates relevance by the rule chosen for it.
+
+        The layer is remembered in `self._last`, because a batch normalisation that follows is folded into it.
+        """
         rule = self.rule_of(layer, is_first)
         self._first = False
         self.layers += 1
@@ -292,7 +298,11 @@ class Relevance(TorchFunctionMode):
         momentum: float = 0.1,
         eps: float = 1e-5,
     ) -> Tensor:
-        """Batch normalisation in eval mode: folded into the linear layer before it, or a linear layer of its own."""
+        """Return a batch normalisation in eval mode, with relevance by the rule of a linear layer.
+
+        It is linear. Right behind a linear layer it is folded into that, as LRP is usually defined; elsewhere it is a
+        layer of its own.
+        """
         scale = (var + eps).rsqrt() * (1.0 if weight is None else weight)
         shift = (0.0 if bias is None else bias) - mean * scale
         if self._last is not None and self._last[0] is x:
@@ -313,13 +323,17 @@ class Relevance(TorchFunctionMode):
         return result
 
     def _one_to_one(self, func: Any, x: Tensor, *rest: Any, **options: Any) -> Tensor:
-        """A function whose inputs keep the relevance of their outputs: R_in = R_out."""
+        """Return func(x), whose input gets the relevance of its output unchanged: R_in = R_out, as for activations."""
         with torch.no_grad():
             value = func(x.detach(), *rest, **options)
         return _with_pullback(value, lambda relevance: (relevance,), x)
 
     def _average(self, func: Any, x: Tensor, *rest: Any, **options: Any) -> Tensor:
-        """A mean or a sum, by the ε rule: each summand receives its share of the result, x ⊙ ∂z/∂xᵀ (R / z)."""
+        """Return a mean or a sum z of x, with relevance by LRP's ε rule.
+
+        Each summand gets the relevance in proportion to what it adds to the result: x ⊙ ∂z/∂xᵀ (R / z), with z moved
+        away from 0 by ε.
+        """
         with torch.enable_grad():
             point = x.detach().requires_grad_()
             z = func(point, *rest, **options)
@@ -332,12 +346,13 @@ class Relevance(TorchFunctionMode):
         return _with_pullback(z.detach(), pullback, x)
 
     def _add(self, a: Any, b: Any, *, alpha: float = 1) -> Tensor:
-        """a + alpha · b, by the ε rule: each summand receives its share of the sum."""
+        """Return a + alpha · b, with relevance by LRP's ε rule: each summand gets its share of the sum, R · summand / sum."""
         terms = [torch.as_tensor(a), torch.as_tensor(b)]
         summands = [terms[0].detach(), terms[1].detach() * alpha]
         value = summands[0] + summands[1]
 
         def pullback(relevance: Tensor) -> tuple[Tensor, ...]:
+            """Return the relevance of both terms: each one's share of the sum's relevance."""
             share = relevance / stabilised(value, self.epsilon)
             # `sum_to_size` undoes the broadcasting of the smaller term.
             return tuple(
@@ -351,9 +366,10 @@ class Relevance(TorchFunctionMode):
         return self._add(a, b, alpha=-alpha)
 
     def _multiply(self, a: Any, b: Any) -> Tensor:
-        """a ⊙ b: two activations of the same size receive half the relevance each.
+        """Return a ⊙ b, with relevance by rule: two activations of the same size get half of the relevance each.
 
-        A smaller activation is a gate and receives nothing, and neither does a constant or a parameter.
+        An activation that is broadcast scales the other one, like a gate, and gets none; nor does a constant or a
+        parameter.
         """
         factors = [torch.as_tensor(a), torch.as_tensor(b)]
         value = (factors[0] * factors[1]).detach()
@@ -379,9 +395,10 @@ class Relevance(TorchFunctionMode):
         return _with_pullback(value, pullback, *factors)
 
     def _bilinear(self, func: Any, *args: Any) -> Tensor:
-        """A matrix product: a linear layer if one factor is fixed, else half the ε rule's relevance for each factor.
+        """Return a matrix product with relevance by rule.
 
-        The half is AttnLRP's rule for products of two activations, such as attention times values.
+        If one factor is fixed, it is a linear layer. For two activations, such as attention times values, each factor
+        gets half of the relevance that the ε rule gives (AttnLRP, Achtibat et al. 2024).
         """
         equation = [arg for arg in args if not isinstance(arg, Tensor | list | tuple)]  # of einsum
         a, b = _tensors(args)
@@ -408,7 +425,10 @@ class Relevance(TorchFunctionMode):
         return _with_pullback(product.detach(), pullback, a, b)
 
     def _softmax(self, x: Tensor, dim: int = -1, *rest: Any, **options: Any) -> Tensor:
-        """A softmax s(x), by AttnLRP's rule (its Taylor expansion): R_j = x_j (R_j − s_j Σ_k R_k)."""
+        """Return the softmax s of x, with relevance by AttnLRP's rule, from its Taylor expansion at x.
+
+        The input j gets x_j (R_j − s_j Σ_k R_k), where R is the relevance of the outputs (Achtibat et al. 2024).
+        """
         fixed = x.detach()
         value = fixed.softmax(dim)
 
@@ -431,7 +451,10 @@ class _Reached(Exception):
 def first_layer_input(
     model: Model, inputs: Tensor, aux: Mapping[str, Tensor], epsilon: float
 ) -> Tensor | None:
-    """Return what the first linear layer of the network gets for these inputs; None if there is no such layer."""
+    """Return the input of a network's first linear layer in a pass of `inputs` (B, …); None without a linear layer.
+
+    The pass ends there: the function that chooses LRP rules is called at every linear layer, and raises at the first.
+    """
 
     def stop_at_first(layer: Affine, is_first: bool) -> Rule:
         if is_first:
@@ -447,7 +470,11 @@ def first_layer_input(
 
 
 def _folded(layer: Affine, scale: Tensor, shift: Tensor) -> Affine:
-    """Return a linear layer that includes the batch normalisation scale·z + shift behind it."""
+    """Return a linear layer that computes scale · z + shift, where z is the output of `layer`.
+
+    So the batch normalisation behind a layer becomes part of its weights and bias. The weights of a transposed
+    convolution have their output channels in the second dimension, others in the first.
+    """
     is_transposed = layer.convolves and layer.weight.shape[0] != len(scale)
     output_first = (1, -1) if is_transposed else (-1, 1)
     weight_scale = scale.reshape(*output_first, *[1] * (layer.weight.ndim - 2))
@@ -456,7 +483,10 @@ def _folded(layer: Affine, scale: Tensor, shift: Tensor) -> Affine:
 
 
 def _with_pullback(value: Tensor, pullback: Pullback, *inputs: Tensor) -> Tensor:
-    """Return the value as a function of the inputs whose backward pass is `pullback`."""
+    """Return `value` as the result of a function of `inputs` whose backward pass is `pullback`.
+
+    `pullback` takes the relevance of the value and returns that of each input.
+    """
     # A detached copy: `pullback` may hold `value`, and a result that is `value` would keep its own graph alive.
     detached = value.detach()
     result: Tensor = _WithRelevance.apply(lambda: detached, pullback, *inputs)  # type: ignore[no-untyped-call]

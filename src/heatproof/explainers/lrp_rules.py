@@ -25,7 +25,10 @@ class Affine:
     parameter: Tensor | None = None
 
     def back(self, weight: Tensor, share: Tensor) -> Tensor:
-        """Apply the transposed layer, with another weight, to the shares (B, …) of its outputs."""
+        """Return Σ_k w_jk · share_k for every input j, (B, …): the transposed layer with `weight`, applied to `share`.
+
+        `share` has one number for each output k. Rules use weights of their own, such as the positive ones.
+        """
         # The layer is linear in x, so its vector-Jacobian product is the same at every point.
         with torch.enable_grad():
             point = torch.zeros_like(self.x).requires_grad_()
@@ -47,7 +50,11 @@ def stabilised(z: Tensor, epsilon: float) -> Tensor:
 
 
 def epsilon_rule(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
-    """R_j = Σ_k x_j w_jk / (z_k + ε·sign z_k) · R_k (Bach et al., 2015)."""
+    """Return the relevance of a layer's inputs by LRP's ε rule (Bach et al. 2015).
+
+    R_j = Σ_k x_j w_jk / (z_k + ε·sign z_k) · R_k: an output k divides its relevance among the inputs j in proportion to
+    what they add to it, and ε keeps outputs near 0 from dividing by 0.
+    """
     z = layer.apply(layer.x, layer.weight, layer.bias)
     return layer.x * layer.back(layer.weight, relevance / stabilised(z, epsilon))
 
@@ -60,7 +67,11 @@ def _signed_bias(bias: Tensor | None, positive: bool) -> Tensor | None:
 
 
 def _signed_rule(layer: Affine, relevance: Tensor, epsilon: float, positive: bool) -> Tensor:
-    """Divide relevance by the positive products x_j w_jk alone, or by the negative ones."""
+    """Return the relevance of a layer's inputs when only products x_j w_jk of one sign count.
+
+    An output divides its `relevance` among the inputs in proportion to their `positive` products, or to their negative
+    ones. A product is positive where both factors are positive or both negative.
+    """
     positive_x, negative_x = layer.x.clamp_min(0), layer.x.clamp_max(0)
     positive_weight, negative_weight = layer.weight.clamp_min(0), layer.weight.clamp_max(0)
     if positive:
@@ -77,14 +88,21 @@ def _signed_rule(layer: Affine, relevance: Tensor, epsilon: float, positive: boo
 
 
 def z_plus(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
-    """R_j = Σ_k (x_j w_jk)⁺ / Σ_j (x_j w_jk)⁺ · R_k; a positive bias counts in the sum."""
+    """Return the relevance of a layer's inputs by the z⁺ rule, by which only positive products count.
+
+    R_j = Σ_k (x_j w_jk)⁺ / Σ_i (x_i w_ik)⁺ · R_k (Montavon et al. 2017); a positive bias counts in the sum.
+    """
     return _signed_rule(layer, relevance, epsilon, positive=True)
 
 
 def alpha_beta(alpha: float, beta: float) -> Rule:
-    """Return the rule α·(positive products) − β·(negative products), where α − β = 1."""
+    """Return LRP's αβ rule (Bach et al. 2015), where α − β = 1.
+
+    Relevance by the positive products x_j w_jk counts α times, and relevance by the negative ones −β times.
+    """
 
     def rule(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
+        """Return the relevance of the layer's inputs (B, …), given that of its outputs."""
         from_positive = _signed_rule(layer, relevance, epsilon, positive=True)
         from_negative = _signed_rule(layer, relevance, epsilon, positive=False)
         return alpha * from_positive - beta * from_negative
@@ -93,7 +111,11 @@ def alpha_beta(alpha: float, beta: float) -> Rule:
 
 
 def gamma_rule(gamma: float) -> Rule:
-    """Return the γ rule: shares x_j w_jk, times 1 + γ where they have the sign of z_k."""
+    """Return LRP's γ rule (Montavon et al. 2019, here for outputs of both signs).
+
+    An output z_k divides its relevance in proportion to the products x_j w_jk, where those with the sign of z_k count
+    1 + γ times.
+    """
 
     def rule(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
         """Return the relevance of the layer's inputs (B, …), given that of its outputs."""
@@ -101,7 +123,8 @@ def gamma_rule(gamma: float) -> Rule:
         positive_x, negative_x = layer.x.clamp_min(0), layer.x.clamp_max(0)
         more_positive = layer.weight + gamma * layer.weight.clamp_min(0)
         more_negative = layer.weight + gamma * layer.weight.clamp_max(0)
-        # Outputs of either sign: which they are, the weights for positive and negative x, and the part of the bias.
+        # Positive outputs favour positive products, negative outputs negative ones. Each case has the outputs it is for,
+        # the weights for positive x and for negative x, and the function that selects the part of the bias.
         cases = (
             (z > 0, more_positive, more_negative, torch.clamp_min),
             (z < 0, more_negative, more_positive, torch.clamp_max),
@@ -120,14 +143,17 @@ def gamma_rule(gamma: float) -> Rule:
 
 
 def flat(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
-    """Divide the relevance of every unit equally among its inputs."""
+    """Return the relevance of a layer's inputs by the flat rule: every output divides its own equally among its inputs."""
     ones = torch.ones_like(layer.weight)
     z = layer.apply(torch.ones_like(layer.x), ones, None)
     return layer.back(ones, relevance / stabilised(z, epsilon))
 
 
 def box(low: Tensor, high: Tensor) -> Rule:
-    """Return the rule with shares x_j w_jk − l_j w⁺_jk − h_j w⁻_jk, for inputs between l = `low` and h = `high`."""
+    """Return LRP's box rule (z^B, Montavon et al. 2017) for a first layer with inputs between `low` and `high`.
+
+    An output divides its relevance in proportion to x_j w_jk − l_j w⁺_jk − h_j w⁻_jk, with l = `low` and h = `high`.
+    """
 
     def rule(layer: Affine, relevance: Tensor, epsilon: float) -> Tensor:
         """Return the relevance of the layer's inputs (B, …), given that of its outputs."""

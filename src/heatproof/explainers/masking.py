@@ -111,7 +111,10 @@ class Occlusion(Explainer):
                 )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,); the seed plays no part."""
+        """Return occlusion maps (B, …) of the classes `target` (B,); `seed` is unused.
+
+        A window's value is how far the score falls when it is covered; a position's is the mean over its windows.
+        """
         self.check(model, batch.x.shape[1:])
         require_order(self.name, batch)
         batch = batch.to(model.device)
@@ -121,9 +124,8 @@ class Occlusion(Explainer):
                 "occlusion covers numbers, and token ids are none: give Model(..., embedding=the layer's path), "
                 "or use feature_ablation with features=Tokens(...)"
             )
-        columns = batch.aux.get(
-            COLUMNS
-        )  # of a table with categories, which column each value belongs to
+        # A category of a table takes several values of a sample; COLUMNS says which column each value belongs to.
+        columns = batch.aux.get(COLUMNS)
         size = spatial(batch.x.shape) if columns is None else (int(columns.max()) + 1,)
         axes = []
         windows_per_axis = _per_axis("window", self.window, size)
@@ -141,7 +143,7 @@ class Occlusion(Explainer):
             fills = background_fills(self.name, rows, model, batch)
 
         def covered(sample: Tensor, version: Tensor) -> Tensor:
-            """Return samples (R, …) each with one window covered; there is a version for every window and fill."""
+            """Return R inputs, each with one window covered: version = window · fills + fill of the sample's input."""
             window, fill = version // len(fills), version % len(fills)
             inside = window.new_ones((len(window), *[1] * len(axes)), dtype=torch.bool)
             for dim, axis in enumerate(axes):
@@ -220,7 +222,7 @@ class Rise(Explainer):
             )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return RISE maps (B, …) of the classes `target` (B,): the mean of random masks, weighted by the score under each."""
         if self.error is not None:
             return explain_to_error(self, model, batch, target, seed)
         self.check(model, batch.x.shape[1:])
@@ -236,7 +238,7 @@ class Rise(Explainer):
         original = origins(batch, position_map.expand(len(batch), *size), positions)
 
         def masks(sample: Tensor, number: Tensor) -> Tensor:
-            """Return mask `number` of each sample, (R, *sides)."""
+            """Return R masks (R, *sides): row r is mask number[r] of sample[r]."""
             # Masks 2k and 2k + 1 are a pair: they share their draws.
             cells = rand.fold(cell_keys[sample], number // 2)
             shifts = rand.fold(shift_keys[sample], number // 2)
@@ -250,7 +252,7 @@ class Rise(Explainer):
             return unmoved.flatten(1).gather(1, original[sample]).reshape(unmoved.shape)
 
         def masked(sample: Tensor, number: Tensor) -> Tensor:
-            """Return each sample under its mask `number`, (R, …); removed positions are 0 after normalisation."""
+            """Return R inputs: sample[r] times its mask number[r], so that removed positions are 0 after normalisation."""
             return inputs[sample].mul_(masks(sample, number).reshape(len(sample), 1, *size))
 
         total = torch.zeros(len(batch), positions, dtype=torch.float64, device=inputs.device)
@@ -258,12 +260,14 @@ class Rise(Explainer):
         with torch.no_grad():
             chunks = readouts(model, batch, target, self.samples, self.readout, masked)
             for sample, number, scores in chunks:
-                # A chunk has versions of the few samples first … last − 1. Their numbers follow from the count of
-                # versions done; reading them from `sample` would wait for the GPU.
+                # A chunk has masked inputs of a few consecutive samples, first … last − 1. Which ones follows from the
+                # count of inputs done; reading it from the tensor `sample` would wait for the GPU.
                 first = done // self.samples
                 done += len(sample)
                 last = math.ceil(done / self.samples)
                 samples = torch.arange(first, last, device=sample.device)
+                # One row per sample with the scores of its own masks and 0 elsewhere, so that a matrix product sums
+                # score · mask for each sample.
                 scores_by_sample = (sample == samples[:, None]) * scores
                 # The masks are drawn a second time, which needs less memory than keeping them.
                 total[first:last] += scores_by_sample @ masks(sample, number).flatten(1).double()
@@ -279,10 +283,11 @@ def smooth_masks(
     *sides: int,
     mirrored: Tensor | None = None,
 ) -> Tensor:
-    """Return RISE masks (R, *sides) in [0, 1], of two or three sides: random grids enlarged linearly.
+    """Return R random smooth masks in [0, 1] for images or volumes, (R, *sides), as RISE uses them.
 
-    `cells` and `shifts` (R,) are random keys, one of each per mask. Where `mirrored` (R,) is true, 1 − u replaces the
-    uniform draw u of every cell.
+    A mask is a grid of at most `grid` cells per axis, each 1 with probability `keep` and else 0, enlarged by linear
+    interpolation and shifted at random. `cells` and `shifts` (R,) are the random keys of both. A cell is 1 where a
+    uniform draw u is below `keep`; where `mirrored` (R,) is true, 1 − u takes the place of u.
 
     >>> k = rand.keys(0, ["a"], "x")
     >>> smooth_masks(k, k, 3, 0.5, 6, 9).shape
@@ -313,7 +318,7 @@ def readouts(
     readout: Readout,
     make_versions: MakeVersions,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield the target's score on altered versions of each sample, a pass of at most `model.rows` inputs at a time.
+    """Yield the model's scores of the classes `target` (B,) on altered versions of each sample, pass by pass.
 
     A version is the input of the network with something removed, such as one occluded by window 7. Versions of one
     sample are numbered from 0 on. `versions_per_sample` says how many there are, as one number or one per sample (B,);
@@ -354,16 +359,19 @@ def readout_scores(
     readout: Readout,
     make_versions: MakeVersions,
 ) -> Tensor:
-    """Return the target's score on altered versions of each sample, (all versions,) float64, sample by sample.
+    """Return the model's score of the class `target` (B,) on altered versions of each sample, in one float64 row.
 
-    The same as `readouts`, whose passes are joined; for callers that need all scores together.
+    All versions of sample 0 come first, then those of sample 1, and so on. `make_versions(sample, version)` makes their
+    inputs, and `readout` is "logit" or "probability".
     """
     chunks = readouts(model, batch, target, versions_per_sample, readout, make_versions)
     return torch.cat([scores for _, _, scores in chunks])
 
 
 def beside_channels(values: Tensor, inputs: Tensor, batch: Batch) -> Tensor:
-    """Return values (R, *spatial) with a dimension of 1 where the inputs have channels, or vectors for token ids.
+    """Return values (R, *spatial) with an axis of length 1 where the inputs have channels, so that they broadcast.
+
+    For token ids with an embedding, the axis is the last one, of the vectors.
 
     >>> x = torch.zeros(2, 3, 4)
     >>> beside_channels(torch.zeros(2, 4), x, Batch(("a", "b"), x)).shape
@@ -399,7 +407,7 @@ def require_order(name: str, batch: Batch) -> None:
 
 
 def _per_axis(name: str, value: int | tuple[int, ...], size: Sequence[int]) -> tuple[int, ...]:
-    """Return a number for each axis; one number is meant for all."""
+    """Return occlusion's setting `name` (window or stride) for each axis of positions; one number is for all axes."""
     values = (value,) * len(size) if isinstance(value, int) else value
     if len(values) != len(size):
         raise UserError(
@@ -410,7 +418,11 @@ def _per_axis(name: str, value: int | tuple[int, ...], size: Sequence[int]) -> t
 
 
 def _windows(length: int, window: int, stride: int, circular: bool, device: torch.device) -> Tensor:
-    """Return which positions each window along one axis covers, (windows, length) boolean."""
+    """Return which positions each window along one axis covers, (windows, length) boolean.
+
+    Windows of `window` positions begin every `stride` positions. If `circular`, they wrap around the end; else the last
+    one may be cut off by it.
+    """
     if circular:
         count = math.ceil(length / stride)
     else:
@@ -423,10 +435,10 @@ def _windows(length: int, window: int, stride: int, circular: bool, device: torc
 
 
 def _enlarging_weights(cells: int, length: int, shift: Tensor) -> Tensor:
-    """Return linear interpolation weights (R, length, cells) from cells to positions.
+    """Return the matrices (R, length, cells) that enlarge a row of cells to `length` positions by linear interpolation.
 
-    The grid is enlarged to one cell more than `length`, and the part that is cut out begins at the share `shift` (R,)
-    of a cell.
+    As in RISE, the row is enlarged to one cell more than `length`, and `length` positions are cut out of it, beginning at
+    the share `shift` (R,) in [0, 1) of a cell.
     """
     cell_length = math.ceil(length / cells)
     position = torch.arange(length, device=shift.device) + (shift * cell_length).floor()[:, None]

@@ -46,7 +46,7 @@ class Mfaba(Explainer):
     reach: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.3
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return MFABA's maps (B, …) of the classes `target` (B,): gradients summed along adversarial paths; `seed` is unused."""
         inputs = normalised(model, batch)
         low, high = _input_range(model, batch, inputs)
         maps = []
@@ -66,7 +66,12 @@ class Mfaba(Explainer):
         aux: Mapping[str, Tensor],
         target: Tensor,
     ) -> Tensor:
-        """Return the maps (B, …) of samples that fit into one pass; low and high (B, …) bound the path."""
+        """Return MFABA's maps (B, …) of a few samples.
+
+        From each sample a path follows the gradient to a lower probability of its class, until another class is
+        predicted or `self.steps` are done, within `low` and `high` (B, …). The map is the sum of −step · gradient: how
+        much of the probability's fall each value accounts for.
+        """
         target = target.to(start.device)
         current = start.clone()
         maps = torch.zeros_like(start)
@@ -98,7 +103,7 @@ class Mfaba(Explainer):
 def _probability_gradient(
     model: Model, x: Tensor, aux: Mapping[str, Tensor], target: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return ∂p_t/∂x (B, …) and the predicted classes (B,)."""
+    """Return the gradient of the target's probability by the input, (B, …), and the predicted classes (B,)."""
     with torch.enable_grad():
         leaf = x.detach().clone().requires_grad_()
         # The network gets a copy of the leaf, for its first step may work in place.
@@ -114,7 +119,11 @@ def _probability_gradient(
 
 
 def _input_range(model: Model, batch: Batch, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the least and the largest allowed value at every position, (B, …) each; the input itself is allowed."""
+    """Return the least and the largest value that an adversarial path may reach at every position, (B, …) each.
+
+    For images these are black and white, normalised; for other data the least and largest value of the sample. A range
+    always includes the input itself.
+    """
     if inputs.ndim == 4:
         low = model.inputs(batch.with_x(torch.full_like(batch.x, 0.0))).detach()
         high = model.inputs(batch.with_x(torch.full_like(batch.x, 1.0))).detach()

@@ -32,6 +32,7 @@ _OTHER_DRAWS = 1 << 40
 
 
 def _check_error(value: Any) -> float | None:
+    """Return the requested relative error of a map as a float, None for none; refuse one outside (0, 1)."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
@@ -48,15 +49,18 @@ RequestedError = Annotated[float | None, BeforeValidator(_check_error)]
 def explain_to_error(
     explainer: Any, model: Model, batch: Batch, target: Tensor, seed: int
 ) -> Tensor:
-    """Return the maps (B, …) of an explainer with a requested error, each with the count that its sample needs."""
-    maps, _ = _climb(explainer, model, batch, target, seed)
+    """Return the maps (B, …) of an explainer that are as precise as its field `error` requests.
+
+    Each sample gets as many draws or steps as it needs for that.
+    """
+    maps, _ = _increase_counts(explainer, model, batch, target, seed)
     return maps
 
 
 def counts_and_errors(
     explainer: Any, model: Model, batch: Batch, target: Tensor, seed: int
 ) -> Tensor:
-    """Return the count that each sample needs, and the error that its map then has, (B, 2) float64.
+    """Return how many draws or steps each sample needs for the requested error, and its error then, (B, 2) float64.
 
     >>> from heatproof.explainers import IntegratedGradients
     >>> model = Model(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Softplus()))
@@ -64,23 +68,27 @@ def counts_and_errors(
     >>> int(counts_and_errors(explainer, model, batch, torch.tensor([0]), seed=0)[0, 0])
     16
     """
-    _, reached = _climb(explainer, model, batch, target, seed)
+    _, reached = _increase_counts(explainer, model, batch, target, seed)
     return reached
 
 
-def _climb(
+def _increase_counts(
     explainer: Any, model: Model, batch: Batch, target: Tensor, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the maps (B, …), and their counts and errors (B, 2); samples that are precise enough drop out.
+    """Return a map of each sample that is as precise as requested, (B, …), and its count and error, (B, 2).
 
-    A method with `steps` has an error that one map shows: the gap to the sum that its map should have. The error of a
-    method with random draws is estimated from a second map, and from the one of the count before.
+    The count is the number of draws or steps that the map is computed with. It is doubled along `LADDER`; samples whose
+    error is at most `explainer.error` keep their map, and only the others are explained again.
+
+    A method with `steps`, such as integrated gradients, has an error that follows from its map alone: the gap to the sum
+    that the map should have. The error of a method with random draws is estimated from a second map with other draws, and
+    from the second map at the previous count.
     """
     has_steps = hasattr(explainer, "steps")
     map_of_row: dict[int, Tensor] = {}
     reached = torch.zeros(len(batch), 2, dtype=torch.float64)
-    active = torch.arange(len(batch))
-    half_as_many: Tensor | None = None
+    active = torch.arange(len(batch))  # the samples that are not precise enough yet
+    previous_second_maps: Tensor | None = None  # with half as many draws
     for count in LADDER:
         counted = _with_count(explainer, count)
         if not _suffices(counted, model, batch):
@@ -92,25 +100,31 @@ def _climb(
             error = _completeness_error(maps, counted.promised(model, rows, classes))
             may_stop = True
         else:
-            second = counted(model, rows, classes, seed + _OTHER_DRAWS)
-            error = _standard_error(maps, second, half_as_many)
-            # At the first count there is no map of half as many draws, which the error is taken from as well.
-            may_stop = half_as_many is not None
-            half_as_many = second
+            second_maps = counted(model, rows, classes, seed + _OTHER_DRAWS)
+            error = _standard_error(maps, second_maps, previous_second_maps)
+            # The first count has no previous one to compare with, so its error may be too low.
+            may_stop = previous_second_maps is not None
+            previous_second_maps = second_maps
         reached[active] = torch.stack([torch.full_like(error, count), error], 1)
 
-        # Written as "not at most", so that an error of NaN goes on.
-        is_active = ~(error <= explainer.error) | (not may_stop)
-        active = active[is_active]
-        if half_as_many is not None:
-            half_as_many = half_as_many[is_active.to(half_as_many.device)]
+        # An error of NaN is not precise enough either: it compares as false.
+        is_precise = (error <= explainer.error) & may_stop
+        active = active[~is_precise]
+        if previous_second_maps is not None:
+            is_active = ~is_precise.to(previous_second_maps.device)
+            previous_second_maps = previous_second_maps[is_active]
         if not len(active):
             break
-    return torch.stack([map_of_row[row] for row in range(len(batch))]), reached
+    maps_in_order = torch.stack([map_of_row[row] for row in range(len(batch))])
+    return maps_in_order, reached
 
 
 def _suffices(counted: Any, model: Model, batch: Batch) -> bool:
-    """Return whether the explainer accepts its count; too few draws cannot tell many features apart."""
+    """Return whether an explainer accepts its number of draws for samples of this shape.
+
+    Some methods need more draws than there are features. If even the last count of `LADDER` is too small, the
+    explainer's own error is raised.
+    """
     is_last = counted.samples == LADDER[-1] if hasattr(counted, "samples") else True
     try:
         counted.check(model, batch.x.shape[1:])
@@ -122,16 +136,25 @@ def _suffices(counted: Any, model: Model, batch: Batch) -> bool:
 
 
 def _completeness_error(maps: Tensor, promised: Tensor) -> Tensor:
-    """Return the relative gap (B,) between the sum of each map and what it should be."""
+    """Return how far the sum of each map is from the sum that it should have, relative to the latter, (B,).
+
+    Completeness (Sundararajan et al. 2017, Proposition 1): a map of integrated gradients should sum to
+    f_t(x) − f_t(baseline), which is `promised` (B,).
+    """
     promised = promised.double()
     gap = (maps.flatten(1).double().sum(1) - promised).abs()
     return _relative(gap, promised.abs())
 
 
 def _standard_error(maps: Tensor, second: Tensor, half_as_many: Tensor | None) -> Tensor:
-    """Return the relative standard error (B,) of each map, from a second one and from one of half as many draws."""
+    """Return an estimate of the standard error of each map, relative to the map's norm, (B,).
+
+    `second` are maps m′ of as many independent draws as the `maps` m have, and `half_as_many` independent maps m″ of half
+    as many. Each gives an estimate, and the larger one is returned.
+    """
     flat = maps.flatten(1).double()
-    # Var(m − m′) = 2 Var(m), and Var(m − m″) = 3 Var(m).
+    # The maps are independent, and the variance is inversely proportional to the number of draws. So
+    # Var(m − m′) = Var(m) + Var(m) = 2 Var(m), and Var(m − m″) = Var(m) + 2 Var(m) = 3 Var(m).
     deviation = (flat - second.flatten(1).double()).norm(dim=1) / 2**0.5
     if half_as_many is not None:
         from_half = (flat - half_as_many.flatten(1).double()).norm(dim=1) / 3**0.5
@@ -140,10 +163,11 @@ def _standard_error(maps: Tensor, second: Tensor, half_as_many: Tensor | None) -
 
 
 def _relative(error: Tensor, size: Tensor) -> Tensor:
-    """Return error / size on the CPU; a map of zeros that should be zero has no error."""
+    """Return error / size (B,) on the CPU, and 0 where the error is 0, even if the size is 0 too."""
     return torch.where(error > 0, error / size, 0.0).cpu()
 
 
 def _with_count(explainer: Any, count: int) -> Any:
+    """Return a copy of an explainer with `count` steps or draws, whichever it has, and no requested error."""
     parameter = "steps" if hasattr(explainer, "steps") else "samples"
     return replace(explainer, error=None, **{parameter: count})

@@ -78,9 +78,10 @@ ELEMENTWISE = (*_PIECEWISE_LINEAR, *_SMOOTH)
 
 
 def _spellings() -> dict[Any, str]:
-    """Return the name of every torch function and tensor method that computes one of `_FUNCTIONS`.
+    """Return the name of every torch function and tensor method that computes one of `_FUNCTIONS`, by the function.
 
-    Names of in-place variants end in an underscore.
+    One activation has many spellings: torch.relu, F.relu, Tensor.relu and so on. Names of in-place variants end in an
+    underscore.
     """
     names: dict[Any, str] = {}
     for name in _FUNCTIONS:
@@ -117,7 +118,10 @@ class _Intercept(TorchFunctionMode):
         self.replace = replace
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Compute a torch function that the network calls: by `replace` if it has a rule, else as torch does."""
+        """Compute a torch function that the network calls: by `self.replace` if it has a backward rule, else as torch does.
+
+        torch calls this for every function inside the context. In-place calls write the result back into their input.
+        """
         options = dict(kwargs or {})
         spelling = _NAMES.get(func)
         if spelling is None or options.get("return_indices") or options.get("out") is not None:
@@ -194,7 +198,7 @@ class DeepLift(FromBaseline):
         return list(zip(values, weights.tolist(), strict=True))
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return DeepLIFT's maps (B, …) of the classes `target` (B,), the weighted mean over all baselines."""
         inputs = normalised(model, batch)
         maps = []
         for rows in slices(len(inputs), model.rows):
@@ -216,7 +220,7 @@ class DeepLift(FromBaseline):
         target: Tensor,
         baseline: Tensor,
     ) -> Tensor:
-        """Return the maps (B, …) of inputs that fit into one pass.
+        """Return DeepLIFT's maps (B, …) of a few inputs against one baseline.
 
         The baseline goes through the network in a pass of its own, so that no pass exceeds `model.rows`. Samples
         without auxiliary tensors have the same baseline pass, so one row of it suffices for all of them. That fails
@@ -248,7 +252,7 @@ class DeepLift(FromBaseline):
         baseline: Tensor,
         baseline_rows: int,
     ) -> Tensor:
-        """Return the maps (B, …) by a pass of the baseline and a pass of the input, matched call by call.
+        """Return DeepLIFT's maps (B, …) from a pass of the baseline and a pass of the inputs, matched call by call.
 
         First the baseline goes through the network, and the inputs of every non-linear function are recorded. Then the
         input does; where it meets the same function, the rescale rule compares it with what was recorded. The baseline
@@ -297,10 +301,11 @@ class _PassesDiffer(Exception):
 
 
 def _rescaled(rows_to_share: int | None, references: Iterator[_Call], call: _Call) -> Tensor:
-    """Return the value of a call whose backward rule is DeepLIFT's, with the next of the baseline's calls as reference.
+    """Return the value of a non-linear call in the input's pass, with DeepLIFT's rescale rule as its backward rule.
 
-    If a single row of the baseline stands for all, `rows_to_share` is the number of rows of the input's pass: a call
-    with so many rows may be compared with a reference of one row.
+    The rule compares the call with the same call in the baseline's pass, the next of `references`. If a single baseline
+    row serves all inputs, `rows_to_share` is the number of rows of the input's pass: a call with so many rows is
+    compared with a reference of one row.
     """
     reference = next(references, None)
     if reference is None or reference.name != call.name:
@@ -326,7 +331,7 @@ def _rescaled(rows_to_share: int | None, references: Iterator[_Call], call: _Cal
 
 
 def _difference(x: Tensor, reference: Tensor) -> Tensor:
-    """Return x − reference, and 0 where both are the same infinity."""
+    """Return x − reference, and 0 where both are the same infinity, whose difference would be NaN."""
     return torch.where(x == reference, torch.zeros_like(x), x - reference)
 
 
@@ -341,10 +346,12 @@ def _smallest_divisor(x: Tensor, smooth: bool = False) -> float:
 
 
 def _multiplier(call: _Call, out: Tensor, reference: Tensor) -> Tensor:
-    """Return Δout/Δin, or the derivative half-way where Δin is too small for the quotient.
+    """Return DeepLIFT's multiplier of an elementwise function at every position: Δout / Δin.
 
-    A smooth function's quotient loses digits to cancellation well before Δin is 0, while the derivative at the middle
-    errs by O(Δin²) only. Where the derivative jumps, no point in between has the right one.
+    Δ is the difference between the input's pass (`call`, `out`) and the baseline's pass (`reference`). Where Δin is too
+    small to divide by, the multiplier is the derivative half-way between the two. A smooth function's quotient loses
+    digits to cancellation well before Δin is 0, while the derivative at the middle errs by O(Δin²) only. Where the
+    derivative jumps, no point in between has the right one.
     """
     x = call.x.detach()
     rectifies = _rectifies(call)
@@ -362,11 +369,12 @@ def _multiplier(call: _Call, out: Tensor, reference: Tensor) -> Tensor:
 
 
 def _averaged_pullback(call: _Call, reference: Tensor, gradient: Tensor) -> Tensor:
-    """Return the gradient pulled back through a softmax's Jacobian, averaged over the segment from reference to input.
+    """Return the gradient by a softmax's input, with its Jacobian averaged over the line from reference to input.
 
-    A softmax does not change when all of its inputs grow by the same number, so its multipliers sum to 0. Where inputs
-    share a large part, such as 10⁵, a sum that is 0 up to rounding only would break completeness; so they are computed
-    in float64 and centred.
+    `gradient` is that by its output. The average Jacobian, by Gauss–Legendre quadrature, takes Δin exactly to Δout: it
+    is DeepLIFT's multiplier for a function of several variables. A softmax does not change when all of its inputs grow
+    by the same number, so its multipliers sum to 0. Where inputs share a large part, such as 10⁵, a sum that is 0 up to
+    rounding only would break completeness; so they are computed in float64 and centred.
     """
     x = call.x.detach().double()
     reference = reference.double()
@@ -384,10 +392,11 @@ def _averaged_pullback(call: _Call, reference: Tensor, gradient: Tensor) -> Tens
 
 
 def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return the backward rule of max-pooling: Δout is divided between the winner of the input and of the reference.
+    """Return DeepLIFT's backward rule of a max-pooling call: a function from the output's gradient to the input's.
 
-    Δout = (max(out, ref) − ref) + (out − max(out, ref)). The first part goes to the input's winner in the window, the
-    second to the reference's, each divided by Δin there. Shares of overlapping windows add up.
+    Δout is divided between two positions of a window: the maximum of the input and that of the reference. Δout =
+    (max(out, ref) − ref) + (out − max(out, ref)). The first part goes to the input's winner in the window, the second
+    to the reference's, each divided by Δin there. Shares of overlapping windows add up.
 
     If the reference at the input's winner equals the reference's maximum, as in every window of a constant reference,
     that position is the winner of both and passes the gradient on: a choice among equals would depend on rounding and
@@ -399,6 +408,7 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
     zeros = torch.zeros_like(x).flatten(-dimensions)
 
     def winners(tensor: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the maximum of each window and its position."""
         out, index = pool_with_indices(tensor, *call.parameters, **call.options)
         return out.flatten(-dimensions), index.flatten(-dimensions)
 
@@ -415,6 +425,7 @@ def _pool_pullback(call: _Call, reference: Tensor) -> Callable[[Tensor], Tensor]
     def pullback(gradient: Tensor) -> Tensor:
         """Return the gradient by the input (B, …), given that by the output."""
         gradient = gradient.flatten(-dimensions)
+        # A position may win in several overlapping windows; `scatter_add` sums what they pass back to it.
         derivative = zeros.scatter_add(-1, winner, gradient)
         passed_on = zeros.scatter_add(-1, winner, gradient * same_winner)
         shares = zeros.scatter_add(-1, winner, gradient * gained)
@@ -438,7 +449,7 @@ class _PositiveGradient(Explainer):
     """Whether a ReLU passes it on only where it was active in the forward pass, as in the plain gradient."""
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return gradients (B, …) of the classes `target` (B,) in which ReLUs pass back positive parts only."""
         has_rectifier = False
 
         def guide(call: _Call) -> Tensor:
@@ -498,7 +509,7 @@ class Deconvolution(_PositiveGradient):
 
 
 def _passing(call: _Call, out: Tensor) -> Tensor:
-    """Return where a rectifier's derivative is 1, boolean.
+    """Return where the derivative of a ReLU-like call is 1, boolean; `out` is the value of the call.
 
     That is strictly inside its range; torch's clamps have derivative 1 at the ends of the range as well.
     """
@@ -514,7 +525,7 @@ def _passing(call: _Call, out: Tensor) -> Tensor:
 
 
 def _rectifies(call: _Call) -> bool:
-    """Return whether a call is a ReLU, perhaps with an upper end: 0 below 0, and x above it."""
+    """Return whether a call computes a ReLU: 0 below 0 and x above it, perhaps with an upper limit as relu6 has."""
     if call.name in ("relu", "relu6"):
         return True
     if call.name == "threshold":

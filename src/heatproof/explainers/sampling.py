@@ -83,14 +83,17 @@ class Lime(OverFeatures):
         _check_features(self, shape)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return LIME's maps (B, …) of the classes `target` (B,): each feature's coefficient in a local linear model."""
         if self.error is not None:
             # The user asked for a precision: run with more and more samples until the map is as precise.
             return explain_to_error(self, model, batch, target, seed)
         self.check(model, batch.x.shape[1:])
 
         def draw(key: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
-            """Return random subsets with LIME's weights, by their cosine distance to the whole input."""
+            """Return random subsets with LIME's weights: a Gaussian of their cosine distance to the whole input.
+
+            The cosine between a 0/1 vector with s ones and the vector of `counts` ones is √(s / counts).
+            """
             kept = lime_masks(key, counts, n, self.samples)
             distance = 1 - (kept.sum(2) / counts[:, None].double()).sqrt()
             weight = (-0.5 * (distance / self.kernel_width) ** 2).exp()
@@ -150,7 +153,7 @@ class KernelShap(OverFeatures):
             )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return the Shapley values of the features for the classes `target` (B,), as maps (B, …)."""
         if self.error is not None:
             # The user asked for a precision: run with more and more samples until the map is as precise.
             return explain_to_error(self, model, batch, target, seed)
@@ -164,10 +167,11 @@ class KernelShap(OverFeatures):
 
 
 def lime_masks(key: Tensor, counts: Tensor, n: int, samples: int) -> Tensor:
-    """Return which features LIME keeps, (B, samples, n) boolean: first all, then random halves and their complements.
+    """Return the subsets of features that LIME's linear model is fitted to, (B, samples, n) boolean.
 
-    Entry (j, i) depends on the key, j and i only, so inputs with different numbers of features `counts` (B,)
-    share their draws. Features from `counts` on do not exist and are never kept.
+    The first one has all features. The others come in pairs: a random subset, which has each feature with probability
+    ½, and its complement. Sample b has counts[b] features; those beyond do not exist and are never in a subset. Entry
+    (j, i) depends on the key, j and i only, so inputs with different numbers of features share their draws.
 
     >>> lime_masks(rand.keys(0, ["a"], "x"), torch.tensor([2]), 3, 4)[0, 0].tolist()
     [True, True, False]
@@ -179,9 +183,10 @@ def lime_masks(key: Tensor, counts: Tensor, n: int, samples: int) -> Tensor:
 
 
 def weighted_ridge(x: Tensor, y: Tensor, weight: Tensor, alpha: float) -> Tensor:
-    """Return coefficients c (B, n) that minimise Σ_j w_j (y_j − a − x_j·c)² + alpha·‖c‖² with a free intercept a.
+    """Return the coefficients c (B, n) of weighted ridge regressions, one for each of B samples.
 
-    x is (B, S, n), y and weight (B, S), all float64. A column of zeros has the coefficient 0.
+    They minimise Σ_j w_j (y_j − a − x_j·c)² + alpha · ‖c‖², with a free intercept a. x is (B, S, n), y and weight (B,
+    S), all float64. A column of zeros has the coefficient 0.
 
     >>> x = torch.tensor([[[0.0], [1.0], [2.0]]]).double()
     >>> round(float(weighted_ridge(x, 3 * x[..., 0] + 1, torch.ones(1, 3).double(), 1e-9)), 6)
@@ -193,19 +198,24 @@ def weighted_ridge(x: Tensor, y: Tensor, weight: Tensor, alpha: float) -> Tensor
     y = y - y[:, :1]  # equal scores become exact zeros, and so does the map
     y = y - (share * y).sum(1, keepdim=True)
     weighted = (weight[..., None] * x).mT
+    # The normal equations: (XᵀWX + alpha · I) c = XᵀWy.
     gram = weighted @ x
     gram.diagonal(dim1=1, dim2=2).add_(alpha)
     return torch.cholesky_solve(weighted @ y[..., None], torch.linalg.cholesky(gram))[..., 0]
 
 
 def shapley_regression(kept: Tensor, scores: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
-    """Return φ (B, n) that minimises Σ_j w_j (f_j − f_∅ − z_j·φ)² + λ ‖φ − φ̄‖² subject to Σφ = f_whole − f_∅.
+    """Return KernelSHAP's estimates φ (B, n) of the Shapley values, from the scores f_j of coalitions z_j.
 
-    Rows 0 and 1 of kept (B, S, n) and scores (B, S) are the whole and the empty set. The others are pairs of
-    complements, of which the half difference is fitted, because the half sum does not depend on φ. λ pulls the values
-    towards their mean φ̄. It is the penalty in `_RIDGES` with the least generalised cross-validation error
-    RSS / (pairs − degrees of freedom)², and close to 0 with six pairs per feature or with all coalitions. Without it,
-    twice as many coalitions as features would be fitted exactly, and the values would be mostly noise.
+    φ minimises Σ_j w_j (f_j − f_∅ − z_j·φ)² + λ ‖φ − φ̄‖² subject to Σφ = f_whole − f_∅ (Lundberg and Lee 2017, with a
+    ridge penalty). Rows 0 and 1 of `kept` (B, S, n), `scores` (B, S) and `weight` (B, S) are the whole and the empty set;
+    the others are pairs of complements. `counts` (B,) is how many features each sample has.
+
+    Of a pair, only half the difference of the two scores is fitted, because half their sum does not depend on φ. λ pulls
+    the values towards their mean φ̄. It is the penalty in `_RIDGES` with the least error by generalised cross-validation,
+    RSS / (pairs − degrees of freedom)² (Golub, Heath and Wahba 1979), and close to 0 with six pairs per feature or with
+    all coalitions. Without it, twice as many coalitions as features would be fitted exactly, and the values would be
+    mostly noise.
 
     >>> kept, weight = shapley_coalitions(rand.keys(0, ["a"], "x"), torch.tensor([2]), 2, 2)
     >>> values = shapley_regression(kept, torch.tensor([[5.0, 1.0, 2.0, 3.0]]).double(), weight, torch.tensor([2]))
@@ -275,7 +285,7 @@ def _maps_by_regression(
     draw: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]],
     solve: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Return maps (B, …) of LIME or KernelSHAP: draw subsets of features, score them, solve for one value per feature.
+    """Return maps (B, …) of LIME or KernelSHAP: draw subsets of features, score them, and fit one value per feature.
 
     `draw(key, counts, n)` gives the kept features (B, S, n) and the weights (B, S); `solve(kept, scores, weight,
     counts)` the values (B, n). Only features that may change take part (the "players"); padding is always present and
@@ -315,10 +325,10 @@ def _maps_by_regression(
 
 
 def _player_numbers(is_player: Tensor, original: Tensor) -> Tensor:
-    """Return the number of each feature (B, n) among the players of its sample.
+    """Return the number of each feature (B, n) among the players: the features of its sample that may change.
 
-    Players are numbered by the features that they come from (`original`), so that a feature that a group has moved
-    keeps its number, and with it its draws.
+    A test of symmetry moves samples, and `original` (B, n) is the feature of the unmoved sample that each feature comes
+    from. Players are numbered by these, so that a moved feature keeps its number, and with it its random draws.
     """
     original_is_player = torch.zeros_like(is_player).scatter(1, original, is_player)
     number = original_is_player.long().cumsum(1) - 1
@@ -349,17 +359,18 @@ class _Game:
     player: Tensor
 
     def scores(self, model: Model, target: Tensor, weight: Tensor, readout: Readout) -> Tensor:
-        """Return the target's score (B, S) float64 on each subset, the mean over the rows of the background.
+        """Return the model's score of the class `target` on each of S subsets of features, (B, S) float64.
 
-        Subsets of weight 0, which come last, are not run.
+        With a background it is the mean over the background's rows in place of the absent features. Subsets of `weight`
+        (B, S) 0, which come last, are not run and have 0.
         """
         fill_count = len(self.fills)
         scores = torch.zeros_like(weight)
-        # A version of a sample is one subset with one fill.
+        # A version of a sample is one subset of features with one fill for the others.
         versions = (weight > 0).sum(1) * fill_count
 
         def make_versions(sample: Tensor, version: Tensor) -> Any:
-            """Return the inputs of these versions: fills count fastest, as in version = subset · fills + fill."""
+            """Return the inputs of versions of samples; a version's number is subset · fill_count + fill."""
             return self.with_subset(sample, version // fill_count, version % fill_count)
 
         with torch.no_grad():
@@ -373,9 +384,9 @@ class _Game:
     def with_subset(
         self, sample: Tensor, subset: Tensor, fill: Tensor
     ) -> Tensor | tuple[Tensor, Mapping[str, Tensor]]:
-        """Return inputs (R, …) that keep a subset of the features and have a fill in place of the others.
+        """Return R inputs: row r is sample[r] with only the features of subset[r], and fill[r] in place of the others.
 
-        Three numbers (R,) say which: of the sample, of the subset in `kept`, and of the fill.
+        All three are numbers (R,): of a sample in the batch, of one of its subsets in `self.kept`, and of a fill.
         """
         # A grouping that hides features itself (by an attention mask, say) needs the auxiliary tensors.
         if isinstance(self.features, Hiding) or self.inputs.device.type != "cpu":
@@ -390,7 +401,7 @@ class _Game:
                 present,
                 self.segments[sample],
             )
-        # On a CPU each sample is handled by itself, because it stays in the cache; a GPU would wait for each.
+        # On a CPU each sample is handled by itself, because it then stays in the cache. On a GPU that would be slower.
         samples, lengths = torch.unique_consecutive(sample, return_counts=True)
         sizes = lengths.tolist()
         subsets_by_sample = torch.split(subset, sizes)
@@ -405,14 +416,20 @@ class _Game:
         return torch.cat(inputs)
 
     def _present(self, sample: Tensor | int, subset: Tensor) -> Tensor:
-        """Return which features (R, n) a subset has, those that do not take part included."""
+        """Return which of a sample's n features are present in each of R subsets, (R, n) boolean.
+
+        Features that do not take part, such as padding, are always present. `sample` is one number or one per subset.
+        """
         player = self.player[sample].expand(len(subset), -1)
         is_kept = self.kept[sample, subset].gather(1, player)
         return is_kept | ~self.is_player[sample]
 
 
 def _check_features(explainer: Lime | KernelShap, shape: Sequence[int]) -> int | None:
-    """Return the number of features of samples of `shape`, or None if it depends on the sample; raise for too many."""
+    """Check that an explainer's features exist on samples of `shape` and are not too many to fit; return their number.
+
+    None if it depends on the sample.
+    """
     batch_shape = (1, *shape)
     explainer.features.check(batch_shape)
     n = explainer.features.total(batch_shape)

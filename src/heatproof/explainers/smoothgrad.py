@@ -32,8 +32,9 @@ def noisy_moments(
     target: Tensor,
     seed: int,
 ) -> tuple[Tensor, Tensor]:
-    """Return mean and population variance, (B, …) each, of the maps of x + s·z over `samples` draws of z ~ N(0, 1).
+    """Return the mean and variance of an explainer's maps over noisy copies of each sample, (B, …) each.
 
+    The copies are x + s·z with `samples` draws of z ~ N(0, 1), explained by `of`; the variance is that of the population.
     s = sigma · (max x − min x) of each sample, or sigma itself when not `relative`; x is in the data's own units,
     before normalisation. Draws depend on seed, sample id and draw number; the inner explainer gets the same seed for
     all of them.
@@ -50,8 +51,8 @@ def noisy_moments(
     key = rand.keys(seed, batch.ids, "smoothgrad").to(model.device)
     scale = _noise_scale(batch.x, sigma, relative)
 
-    # The shifted formula of a variance: differences from the first map of each sample are summed, so that nothing
-    # cancels where maps hardly vary.
+    # Differences d from the first map of each sample are summed, and not the maps: the mean is first + E[d], and the
+    # variance E[d²] − E[d]², in which less cancels where maps hardly vary.
     first = total = squares = torch.empty(0)
     # The noisy copies are numbered sample by sample: copy i is draw i % samples of sample i // samples.
     for rows in slices(len(batch) * samples, model.rows):
@@ -69,7 +70,8 @@ def noisy_moments(
             total, squares = torch.zeros_like(first), torch.zeros_like(first)
         sample = sample.to(maps.device)
 
-        # The maps of draw 0 among these copies, and the first sample that one of them belongs to.
+        # Keep the maps of draw 0 among these copies. They belong to consecutive samples from `first_sample` on, and are
+        # `samples` copies apart.
         first_sample = math.ceil(rows.start / samples)
         first_maps = maps[first_sample * samples - rows.start :: samples]
         first[first_sample : first_sample + len(first_maps)] = first_maps
@@ -82,7 +84,7 @@ def noisy_moments(
 
 
 def _noise_scale(x: Tensor, sigma: float, relative: bool) -> Tensor:
-    """Return the standard deviation of the noise of each sample, (B,)."""
+    """Return the standard deviation of the noise of each sample, (B,): sigma, times the sample's range if `relative`."""
     values = x.flatten(1)
     if not relative:
         return torch.full_like(values[:, 0], sigma)
@@ -104,6 +106,7 @@ class _NoisyCopies(Explainer):
     error: RequestedError = None
 
     def __post_init__(self) -> None:
+        """Check that `of` is an explainer of features, and wrap a plain function as one."""
         is_explainer = callable(self.of) and not isinstance(self.of, type)
         if not is_explainer or wrap_explainer(self.of).kind != "feature":
             raise UserError(
@@ -134,7 +137,10 @@ class _NoisyCopies(Explainer):
         return Explainer.configured_for(with_inner, model, sample)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return maps (B, …) of the classes `target` (B,), made of the inner explainer's maps over noisy copies.
+
+        `self._combine` makes them of the mean and the variance over the copies.
+        """
         if self.error is not None:
             return explain_to_error(self, model, batch, target, seed)
         mean, variance = noisy_moments(

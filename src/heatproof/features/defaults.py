@@ -78,7 +78,7 @@ def _smaller_patches(default: Any, shape: Sequence[int]) -> Grouping | None:
 
 
 def token_features(sample: Batch) -> Tokens | None:
-    """Return the tokens of texts, or passages where a prompt has some, as the tokenizer that made them says.
+    """Return the features of texts, with the special tokens of their tokenizer: tokens, or passages of a prompt.
 
     None where the tokenizer is unknown, or is no tokenizer of transformers: which tokens must stay is not known then.
     """

@@ -47,11 +47,11 @@ def labelled_inputs(
 
 
 def filled(fill: Fill, model: Model, batch: Batch, inputs: Tensor, segments: Tensor) -> Tensor:
-    """Return what replaces absent features, in the shape of the normalised inputs (B, …).
+    """Return the values that take the place of absent features, in the shape of the normalised inputs (B, …).
 
-    "zero" is 0 after normalisation, "mean" the feature's own mean in each channel, "blur" the input blurred by a
-    Gaussian of a sixteenth of its length, and a number a value in the data's own units, as are several numbers, one for
-    each column of a table.
+    `fill` says which: "zero" is 0 after normalisation, "mean" the feature's own mean in each channel, "blur" the input
+    blurred by a Gaussian of a sixteenth of its length, and a number a value in the data's own units, as are several
+    numbers, one for each column of a table.
 
     >>> from heatproof.models import Model
     >>> model, batch = Model(torch.nn.Flatten(), mean=0.5), Batch(("a",), torch.tensor([[1.0, 2.0]]))
@@ -123,10 +123,10 @@ def kept_only(
     kept: Tensor,
     segments: Tensor,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return inputs with only the features `kept` (R, n) and `fill` elsewhere, and the auxiliary tensors that go with it.
+    """Return inputs (R, …) in which absent features are replaced by `fill` (R, …), and their auxiliary tensors.
 
-    inputs and fill are (R, …), segments (R, *spatial). Features that hide themselves, such as `Tokens`, do it in their
-    own way.
+    `kept` (R, n) says which features stay, and `segments` (R, *spatial) which feature each position belongs to. Features
+    that hide themselves, such as tokens by an attention mask, may change the auxiliary tensors and need no fill.
 
     >>> x, labels = torch.ones(1, 3), torch.tensor([[0, 0, 1]])
     >>> kept_only(None, x, 0 * x, {}, torch.tensor([[True, False]]), labels)[0].tolist()
@@ -142,7 +142,9 @@ def kept_only(
 
 
 def labels(features: Grouping, batch: Batch, inputs: Tensor) -> Tensor:
-    """Return the number of the feature that each position belongs to; the vector of a token has the token's number.
+    """Return the number of the feature that each position of the inputs belongs to, (B, …) int64.
+
+    Where inputs are vectors of tokens, all values of a vector have the token's number.
 
     >>> from heatproof.features import Tokens
     >>> labels(Tokens(), Batch(("a",), torch.tensor([[5, 6]])), torch.zeros(1, 2, 3)).tolist()
@@ -158,7 +160,9 @@ def labels(features: Grouping, batch: Batch, inputs: Tensor) -> Tensor:
 
 
 def changeable(features: Grouping, batch: Batch, n: int) -> Tensor:
-    """Return which of n features or positions may change, (B, n) boolean: not padding, nor what the grouping keeps.
+    """Return which of n features or positions may be changed or removed, (B, n) boolean.
+
+    Padding may not, nor features that the grouping always keeps, such as special tokens.
 
     >>> from heatproof.features import Elements
     >>> batch = Batch(("a",), torch.ones(1, 3, 2), {"mask": torch.tensor([[True, True, False]])})
@@ -176,12 +180,12 @@ def changeable(features: Grouping, batch: Batch, n: int) -> Tensor:
 
 
 def origins(batch: Batch, segments: Tensor, n: int) -> Tensor:
-    """Return which of n features of the original each feature of a moved sample is, (B, n).
+    """Return for each feature of a moved sample which feature of the original it was before the move, (B, n).
 
-    Random numbers drawn for a feature of the original are those of the same feature in the moved sample, so that a
-    symmetric explainer stays symmetric. A feature is the one that its first position belonged to before the group moved
-    it (`batch.moved`). Features of samples that were not moved, or whose group does not map features one to one, are
-    themselves.
+    Tests of symmetry move samples, for instance by rotating an image. Random numbers drawn for a feature of the
+    original are those of the same feature in the moved sample, so that a symmetric explainer stays symmetric. A feature
+    is the one that its first position belonged to before the group moved it (`batch.moved`). Features of samples that
+    were not moved, or whose group does not map features one to one, are themselves.
 
     >>> from heatproof.types import Moved
     >>> shifted = Moved(lambda g, batch: batch.with_x(batch.x.roll(1, 1)), torch.tensor([1]))
@@ -208,12 +212,14 @@ def origins(batch: Batch, segments: Tensor, n: int) -> Tensor:
     position = torch.arange(label.shape[1], device=x.device).expand(label.shape)
     came_from = batch.carried(position.double().reshape(x.shape)).flatten(1).round().long()
 
+    # The lowest position of each feature: a scatter with a minimum over the positions that have its label.
     first_position = torch.full_like(itself, last).scatter_reduce(1, label, position, "amin")
     origin_of_first = came_from.gather(1, first_position).clamp(0, last)
     origin = label.gather(1, origin_of_first)
     exists = itself <= label.amax(1, keepdim=True)
     origin = torch.where(exists, origin, itself)
 
+    # If two features have the same origin, the move does not map features one to one.
     was_hit = torch.zeros_like(itself, dtype=torch.bool).scatter(1, origin, True)
     is_one_to_one = was_hit.all(1, keepdim=True)
     return torch.where(is_one_to_one, origin, itself)

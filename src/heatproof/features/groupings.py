@@ -206,6 +206,7 @@ class LabelMap:
     """
 
     def __init__(self, labels: Any) -> None:
+        """Take whole numbers, one for each position, and number the different ones from 0 on without gaps."""
         try:
             values = torch.as_tensor(labels)
         except (TypeError, ValueError, RuntimeError):
@@ -225,7 +226,7 @@ class LabelMap:
         return int(self.labels.max()) + 1
 
     def of_shape(self, shape: Sequence[int]) -> Tensor:
-        """Return the labels of inputs of a shape (B, …), (*spatial); raise where they do not fit.
+        """Return the feature numbers of all positions, (*spatial), for inputs of a shape (B, …); raise if they do not fit.
 
         Captum's masks have a batch axis of 1, and channels; these must agree, because channels go together.
         """
@@ -334,7 +335,7 @@ class Hiding(Protocol):
 
 
 def fixed(features: Grouping, batch: Batch) -> Tensor | None:
-    """Return which features are never hidden, (B, n) boolean on the batch's device; None where all may be.
+    """Return which of the n features are never hidden, such as padding, (B, n) boolean; None where all may be hidden.
 
     >>> batch = Batch(("a",), torch.ones(1, 2, 2), {"mask": torch.tensor([[True, False]])})
     >>> fixed(Elements(), batch).tolist(), fixed(Pixels(), batch)
@@ -371,11 +372,15 @@ def _check_several(name: str, size: int, sides: Sequence[int], whole: str) -> No
 
 
 def _cells(size: int, sides: Sequence[int], batch: Batch) -> Tensor:
-    """Return labels (B, *sides) of cells of `size` positions along each axis, numbered row by row."""
+    """Return the number of the cell that each position lies in, (B, *sides), for a grid of cells over each sample.
+
+    Cells have `size` positions along each axis and are numbered row by row; those at the end may be smaller.
+    """
     labels = torch.zeros((), dtype=torch.int64, device=batch.x.device)
     for side in sides:
         cells_on_axis = math.ceil(side / size)
         cell_on_axis = torch.arange(side, device=batch.x.device) // size
+        # Add an axis to the labels, with as many numbers for each old label as there are cells on this axis.
         labels = labels[..., None] * cells_on_axis + cell_on_axis
     return labels.expand(len(batch), *labels.shape)
 

@@ -40,7 +40,9 @@ def count(segments: Tensor) -> Tensor:
 
 
 def spread(values: Tensor, segments: Tensor) -> Tensor:
-    """Return the value of its feature at every position: values (B, n) and labels (B, *spatial) give (B, *spatial).
+    """Return a map (B, *spatial) that has at every position the value of its feature.
+
+    `values` (B, n) has one value per feature, and `segments` (B, *spatial) the number of the feature at every position.
 
     >>> spread(torch.tensor([[0.5, 2.0]]), torch.tensor([[0, 0, 1]])).tolist()
     [[0.5, 0.5, 2.0]]
@@ -59,6 +61,7 @@ def pool(maps: Tensor, segments: Tensor, n: int) -> Tensor:
     values = maps.double()
     has_channels = maps.ndim > segments.ndim
     per_position = values.flatten(2).sum(1) if has_channels else values.flatten(1)
+    # A scatter that adds every position's value to the entry of its feature.
     sums = per_position.new_zeros(len(maps), n)
     sums.scatter_add_(1, segments.flatten(1), per_position)
     return sums.to(maps.dtype)
@@ -81,7 +84,7 @@ def segment_means(x: Tensor, segments: Tensor) -> Tensor:
 
 
 def keep(x: Tensor, fill: Tensor, kept: Tensor, segments: Tensor) -> Tensor:
-    """Return versions (R, C, *spatial) of one sample: x where its feature is kept and `fill` elsewhere.
+    """Return R versions of one sample (R, C, *spatial), each with some features and `fill` in place of the others.
 
     x is (C, *spatial) or (*spatial), fill the same or with one for each version, kept (R, n) is boolean, and segments
     (*spatial) are the sample's labels.

@@ -62,7 +62,9 @@ def quickshift(
 
 
 def lab(images: Tensor) -> Tensor:
-    """Return CIE Lab (D65) of sRGB images (B, 3, H, W) or grey ones (B, 1, H, W) in [0, 1], as (B, 3, H, W) float64.
+    """Return the colours of images in CIE Lab (D65), (B, 3, H, W) float64: lightness, red–green, yellow–blue.
+
+    Images are sRGB (B, 3, H, W) or grey (B, 1, H, W), in [0, 1].
 
     >>> [round(v, 3) + 0.0 for v in lab(torch.ones(1, 1, 1, 1)).flatten().tolist()][0]
     100.0
@@ -120,7 +122,11 @@ def missing_skimage() -> UserError:
 
 
 def _segments(colours: Tensor, kernel_size: float, max_dist: float) -> Tensor:
-    """Return the labels (B, H, W) of the trees that pixels form when each links to its nearest denser neighbour."""
+    """Return quickshift's segments of images as labels (B, H, W), given scaled Lab colours (B, 3, H, W).
+
+    Each pixel links to its nearest neighbour of higher density, unless that is farther than `max_dist`. The links form
+    trees, and each tree is a segment.
+    """
     radius = math.ceil(3 * kernel_size)
     density = _density(colours, kernel_size, radius)
     parent, distance = _links(colours.contiguous(), density, radius)
@@ -138,10 +144,11 @@ def _segments(colours: Tensor, kernel_size: float, max_dist: float) -> Tensor:
 
 
 def _density(colours: Tensor, kernel_size: float, radius: int) -> Tensor:
-    """Return the Parzen density (B, H, W) of every pixel among those of its window.
+    """Return the density (B, H, W) of pixels at each pixel, estimated with a Gaussian kernel over its window.
 
-    Each pair of pixels is visited once and counted for both. On a CPU the work goes through the image in bands so small
-    that torch keeps each operation on one thread: thousands of short ones wait for each other on a busy machine.
+    Neighbours count by their distance in position and colour (a Parzen window). Each pair of pixels is visited once and
+    counted for both. On a CPU the image is handled in bands so small that torch keeps each operation on one thread:
+    starting threads for thousands of short operations takes longer than they save.
     """
     _, _, height, width = colours.shape
     # exp(−d² / 2σ²) = 2^(scale·d²), because torch.exp would start threads of its own. Colours are scaled beforehand.
@@ -184,14 +191,15 @@ def _half_window(radius: int, height: int, width: int) -> Iterator[tuple[int, in
 
 
 def _rounded(density: Tensor) -> Tensor:
+    """Return densities without their last digits, so that rounding errors break no ties, on any device."""
     return (density * _DENSITY_STEPS).round_() / _DENSITY_STEPS
 
 
 def _links(colours: Tensor, density: Tensor, radius: int) -> tuple[Tensor, Tensor]:
-    """Return the nearest pixel of higher density in the window of every pixel, and the squared distance, (B, H·W) each.
+    """Return for every pixel the nearest pixel of higher density in its window, and the squared distance, (B, H·W) each.
 
-    Windows are searched in growing rings of offsets: a pixel that has found a neighbour nearer than every offset
-    still to come is done, and most are done after the first.
+    Distances include the difference in colour. Windows are searched from the inside out, in rings of growing radius. A
+    pixel is done when its neighbour is nearer than all offsets that remain; most are done after the first ring.
     """
     if fused(colours):
         from heatproof.kernels.quickshift import links_of
@@ -253,13 +261,21 @@ def _closest(
     steps: Tensor,
     squared_lengths: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return the squared distance (P,) from pixels to the nearest denser one among some steps, and the first such pixel.
+    """Return for P pixels the squared distance to their nearest denser neighbour, and the neighbour's number, (P,) each.
 
-    Where none is denser, the distance is infinite and the pixel is a number beyond all pixels.
+    density          of all pixels, in one row
+    channels         the colour channels of all pixels, one row each
+    positions        (P,) the numbers of the pixels in those rows
+    steps            (S,) from a pixel's number to those of the neighbours that are searched
+    squared_lengths  (S,) their squared distances in the image
+
+    Of several nearest neighbours the first in reading order is returned. Where none is denser, the distance is infinite
+    and the number lies beyond all pixels.
     """
-    neighbours = positions[:, None] + steps
+    neighbours = positions[:, None] + steps  # (P, S)
 
     def difference(values: Tensor) -> Tensor:
+        """Return the value of each neighbour minus that of its pixel, (P, S)."""
         # index_select, because indexing would start threads for a few numbers.
         at_neighbours = values.index_select(0, neighbours.flatten()).reshape(neighbours.shape)
         return at_neighbours.sub_(values.index_select(0, positions)[:, None])

@@ -72,9 +72,10 @@ class Tokens:
 
     @classmethod
     def of(cls, tokenizer: Any) -> Any:
-        """Return features with the special tokens and the mask token, if any, of a tokenizer of transformers.
+        """Return the tokens of a text as features, with the special tokens and the mask token of a tokenizer.
 
-        An unknown word is a word, and may be hidden, unless its id is that of the end of texts, as in GPT-2.
+        Special tokens are never hidden; hidden tokens become the mask token, if there is one. An unknown word is a
+        word, and may be hidden, unless its id is that of the end of texts, as in GPT-2.
         """
         unknown = getattr(tokenizer, "unk_token", None)
         names = [name for name in _SPECIAL if getattr(tokenizer, name, None) is not None]
@@ -100,7 +101,10 @@ class Tokens:
     def hide(
         self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return token ids and auxiliary tensors with only the positions `kept` (B, L), which include the fixed ones."""
+        """Return texts in which all tokens but those `kept` (B, L) are hidden: token ids and auxiliary tensors.
+
+        Hidden tokens become the mask token, or without one, 0 in the attention mask. `kept` includes the special tokens.
+        """
         if self.mask_token is not None:
             return torch.where(kept, inputs, self.mask_token), dict(aux)
         attended = aux[self.attention] * kept.to(aux[self.attention].dtype)
@@ -164,8 +168,9 @@ class Passages(Tokens):
     def hide(
         self, inputs: Tensor, aux: Mapping[str, Tensor], kept: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return token ids and auxiliary tensors with only the passages `kept` (B, n) and the rest.
+        """Return prompts in which all passages but those `kept` (B, n) are hidden: token ids and auxiliary tensors.
 
+        The rest of the prompt, feature 0, always stays.
         Passages keep their numbers, which the auxiliary tensors hold from then on.
         """
         numbers = self.segments(Batch(("",) * len(inputs), inputs, aux))

@@ -68,8 +68,9 @@ if AVAILABLE:
         FLIPPED: tl.constexpr, BIASED: tl.constexpr,
         OUTPUTS: tl.constexpr, STRIPS: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
-        """Compute STRIPS strips, of OUTPUTS = 7 neighbours in a row of the output each, for BLOCK channels.
+        """Convolve images with a filter for each channel; one program computes STRIPS strips for BLOCK channels.
 
+        A strip is OUTPUTS = 7 neighbouring outputs in a row, computed together because they use almost the same inputs.
         x and out are in channels-last order, taps (FILTER_HEIGHT · FILTER_WIDTH, CHANNELS). With FLIPPED the filters are
         read from their last weight to their first, which rotates them by 180°, as the gradient by the input needs.
         """
@@ -165,7 +166,10 @@ if AVAILABLE:
 def _convolved(
     x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], flipped: bool
 ) -> Tensor:
-    """Launch the kernel; see `depthwise`."""
+    """Return x (B, C, H, W) convolved with a filter for each channel, by launching the GPU kernel.
+
+    `weight` is (C, 1, h, w) and `bias` (C,) or None. With `flipped`, filters are rotated by 180°.
+    """
     out = _empty_output(x, weight, padding)
     if not out.numel():
         return out
@@ -233,13 +237,17 @@ def _(
 
 
 def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    """Keep in `ctx` what the gradients need: the weight, and x only if the weight's gradient is asked for."""
     x, weight, _, ctx.padding, ctx.flipped = inputs
     needs_weight_gradient = ctx.needs_input_grad[1]
     ctx.save_for_backward(x if needs_weight_gradient else None, weight)
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradients by input, weight and bias, as far as they are needed."""
+    """Return the gradients of a depthwise convolution by its input, weight and bias; None for those not needed.
+
+    The gradient by the input is a depthwise convolution of the output's gradient with the filters rotated by 180°.
+    """
     x, weight = ctx.saved_tensors
     by_input = by_weight = by_bias = None
     if ctx.needs_input_grad[0]:

@@ -30,7 +30,10 @@ if AVAILABLE:
     def _density_kernel(  # type: ignore[no-untyped-def]  # Triton reads annotations in a way of its own
         colours, distance_table, density, height, width, RADIUS: tl.constexpr, BLOCK: tl.constexpr
     ):
-        """Density: Σ 2^(distance_table[squared distance] − squared difference of colours) over each pixel's window."""
+        """Store in `density` a sum over the window of each pixel: how many similar pixels are near.
+
+        Each neighbour adds 2^(distance_table[squared distance] − squared difference of colours).
+        """
         area = height * width
         image = tl.program_id(1).to(tl.int64)
         pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -69,7 +72,9 @@ if AVAILABLE:
         RADIUS: tl.constexpr,
         BLOCK: tl.constexpr,
     ):
-        """Links: the nearest pixel of higher density in each pixel's window, the first of equals in reading order.
+        """Store in `parent` and `distance` the nearest pixel of higher density in the window of each pixel.
+
+        Of equally near ones it is the first in reading order.
 
         Distance is that in positions and colours together. Of pixels of equal density the earlier one counts as higher,
         so that links have no cycles. A pixel without a higher neighbour is linked to itself, at an infinite distance.
@@ -126,7 +131,10 @@ def density_of(scaled_colours: Tensor, scale: float, radius: int) -> Tensor:
 
 
 def links_of(colours: Tensor, density: Tensor, radius: int) -> tuple[Tensor, Tensor]:
-    """Return the nearest pixel of higher density in the window of every pixel, and the squared distance, (B, H·W) each."""
+    """Return for every pixel the nearest pixel of higher density in its window, and the squared distance, (B, H·W) each.
+
+    The window has the given radius, and distances include the difference in colour. Computed by a GPU kernel.
+    """
     distance = torch.empty_like(density)
     parent = torch.empty_like(density, dtype=torch.int64)
     distance_table = _squares(colours, radius)

@@ -32,7 +32,10 @@ if AVAILABLE:
     def _products_kernel(  # type: ignore[no-untyped-def]  # Triton reads annotations in a way of its own
         first, second, sums, start, repeats, length, EVERY: tl.constexpr, BLOCK: tl.constexpr
     ):
-        """Sums of 11 neighbouring products in each row of a pair's maps (length + 10 values each)."""
+        """Store in `sums` the sums of 11 neighbouring products of two maps: the first step of SSIM's covariances.
+
+        Maps are rows of length + 10 values. A sum goes over one direction of the 11 × 11 windows.
+        """
         row = tl.program_id(1).to(tl.int64)
         own = start + row
         here = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -60,7 +63,10 @@ if AVAILABLE:
         sums, mean_a, mean_b, light_a, light_b, contrast_a, contrast_b, scores,
         start, repeats, length, places, step, share, c1, c2, EVERY: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
-        """The sum over a block of places of SSIM, from the sums of rows (length each), 11 of them a step apart."""
+        """Store in `scores` the sum of SSIM over a block of positions of each pair of maps.
+
+        A window's covariance comes from 11 of the row sums that `_products_kernel` stored, `step` apart.
+        """
         row = tl.program_id(1).to(tl.int64)
         own = start + row
         here = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -93,8 +99,9 @@ if AVAILABLE:
 def ssim_of_pairs(
     a: SsimWindows, b: SsimWindows, c1: float, c2: float, at_once: int, every: bool = False
 ) -> Tensor:
-    """Return the SSIM (B,) of pairs, or with `every` (A, B) of all maps of a with all of b; windows are 11 × 11.
+    """Return the SSIM (B,) of pairs of maps, or with `every` of all maps of a with all maps of b, (A, B), on a GPU.
 
+    Windows are 11 × 11.
     `c1` and `c2` are half the constants of SSIM; `at_once` is how many pairs are in memory at a time.
     """
     columns = len(b.count)

@@ -12,9 +12,10 @@ from torch import Tensor
 
 
 def gini(maps: Tensor) -> Tensor:
-    """Return Gini's index Σ_i (2i − n − 1)|a|_(i) / (n Σ|a|) of the n absolute values in rising order.
+    """Return the Gini index of the absolute values of each map, (B,): how concentrated the map is.
 
-    It is 0 for an even map and 1 − 1/n for a single value other than 0.
+    Σ_i (2i − n − 1)|a|_(i) / (n Σ|a|), with the n absolute values in rising order. It is 0 for an even map and 1 − 1/n
+    for a single value other than 0.
 
     >>> gini(torch.tensor([[1.0, -1.0, 1.0, 1.0], [0.0, 0.0, -5.0, 0.0]])).tolist()
     [0.0, 0.75]
@@ -26,7 +27,9 @@ def gini(maps: Tensor) -> Tensor:
 
 
 def entropy(maps: Tensor) -> Tensor:
-    """Return −Σ p log p / log n with p = |a| / Σ|a|: 1 for an even map, 0 for a single value other than 0.
+    """Return the normalised entropy of the absolute values of each map, (B,): how spread out the map is.
+
+    −Σ p log p / log n with p = |a| / Σ|a|: 1 for an even map, 0 for a single value other than 0.
 
     >>> entropy(torch.tensor([[1.0, -1.0, 1.0, 1.0], [0.0, 0.0, -5.0, 0.0]])).tolist()
     [1.0, 0.0]

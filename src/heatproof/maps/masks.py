@@ -84,7 +84,11 @@ def top(
     threshold: float | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """Return the same from values (B, n); `free` (B, n) are the features that may be selected, all by default.
+    """Return the features with the largest values, (B, n) boolean, given one value per feature (B, n).
+
+    Selected are the top `fraction` (0.25 by default), the top `k`, or values of at least `threshold`. Equal values are
+    ordered at random by the seed and the sample's id. `free` (B, n) are the features that may be selected, all by
+    default.
 
     >>> top(torch.ones(1, 8), ["a"], fraction=0.25).sum().item()
     2

@@ -52,7 +52,11 @@ def overlaid(
 
 
 def unit_map(values: NDArray[Any], side: int | None = None) -> NDArray[np.float32]:
-    """Return a map (H, W) on a scale from −1 to 1 about its true zero, at most `side` pixels wide and high."""
+    """Return a map (H, W) for drawing, scaled to −1 … 1 without moving its zero.
+
+    The scale ends at the `TOP_PERCENTILE` of absolute values, so that a few extreme ones do not fade the rest. Maps with
+    more than `side` pixels along an axis are reduced to that.
+    """
     numbers = np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=0.0, neginf=0.0)
     picture = Image.fromarray(np.atleast_2d(numbers))
     if side is not None and max(picture.size) > side:

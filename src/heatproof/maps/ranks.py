@@ -1,8 +1,9 @@
 """Ranks and top-k sets of maps with ties, and the expected overlap of two such sets.
 
-With ties the top k is not a set but a lottery: the *sure* positions are in, and the positions that tie for the remaining
-*slots* are drawn at random. Both maps of a pair use one random order of the positions, so that a map compared with
-itself scores exactly 1, which two independent lotteries would not give.
+Ties make the top k a random set. Positions with a value above the k-th largest are *certain* members. Positions with
+exactly that value are *tied*: only some of them still fit, and these are drawn at random. Both maps of a pair draw with
+one shared random order of the positions, so that a map compared with itself scores exactly 1. With two independent
+orders it would not.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 Ties = Literal["average", "ordinal"]
 
 EXACT_UP_TO = 16
-"""Slots up to which the expected overlap is summed exactly; above it, its limit for many slots is used."""
+"""Number of draws up to which the expected overlap is summed exactly; above it, its limit for many draws is used."""
 COLUMNS = 1 << 18
 """How many positions are counted at once: bounds the memory, and such counts are exact in float32."""
 _NEGLIGIBLE = 1e-15
@@ -30,67 +31,72 @@ _NEGLIGIBLE = 1e-15
 
 @dataclass(frozen=True)
 class Top:
-    """The k largest of n values of B maps.
+    """The sets of the k largest of n values, for B maps.
 
-    k       (B,)    how many; it may differ from map to map
-    places  (B, K)  the positions of the largest values in descending order, where K is at least every k
-    among   (B, K)  which of `places` are in the top k however ties are broken
-    sure    (B, n)  the same as a mask of all positions
-    tied    (B, n)  which positions tie for the last slots; none where there is no lottery
-    slots   (B,)    how many of the tied positions belong to the top k
-    rivals  (B,)    how many positions are tied
+    k                   (B,)    the size of each set; it may differ from map to map
+    largest             (B, K)  the positions of the K largest values in descending order, K being at least every k
+    largest_is_certain  (B, K)  which of `largest` belong to the set however ties are broken
+    certain             (B, n)  the same as a mask of all positions
+    tied                (B, n)  the positions with the k-th largest value, where only some of them fit into the set
+    draws               (B,)    how many of the tied positions fit; 0 where nothing is left to chance
+    tied_count          (B,)    how many positions are tied; 0 where nothing is left to chance
     """
 
     k: Tensor
-    places: Tensor
-    among: Tensor
-    sure: Tensor
+    largest: Tensor
+    largest_is_certain: Tensor
+    certain: Tensor
     tied: Tensor
-    slots: Tensor
-    rivals: Tensor
+    draws: Tensor
+    tied_count: Tensor
 
     def __getitem__(self, index: slice | Tensor) -> Top:
-        """Return the sets of the maps at some positions."""
+        """Return the top-k sets of a selection of the B maps, such as `sets[:2]`; `index` selects along the batch."""
         return Top(
             k=self.k[index],
-            places=self.places[index],
-            among=self.among[index],
-            sure=self.sure[index],
+            largest=self.largest[index],
+            largest_is_certain=self.largest_is_certain[index],
+            certain=self.certain[index],
             tied=self.tied[index],
-            slots=self.slots[index],
-            rivals=self.rivals[index],
+            draws=self.draws[index],
+            tied_count=self.tied_count[index],
         )
 
 
 def ranking(flat: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the positions (B, n) of the values (B, n) in descending order, and a sort key for each of them.
+    """Return sort keys and positions of the values (B, n) of each map, from the largest value to the smallest.
 
-    Returned are (keys, order): `order` are the positions, equal values in their original order; `keys` rise along it,
-    and are equal where the values are. The keys are floats on a GPU and whole numbers on a CPU.
+    `order` (B, n) are the positions of the values in descending order; equal values stay in the order of positions.
+    `keys` (B, n) belong to `order`: they rise along it, and two are equal exactly where the values are. They are floats
+    on a GPU and whole numbers on a CPU, so only their order has a meaning.
 
     >>> ranking(torch.tensor([[1.0, 3.0, 1.0]]))[1].tolist()
     [[1, 0, 2]]
     """
-    negated = 0.0 - flat  # which leaves no negative zero
+    negated = 0.0 - flat  # in contrast to -flat, this gives no negative zero
     if negated.device.type != "cpu":
         keys, order = negated.sort(dim=1, stable=True)
         return keys, order
     # NumPy sorts whole numbers ten times as fast as torch sorts floats together with their positions. So one 64-bit
-    # number holds both: the bits of the float above, the position below.
+    # number holds both: the bits of the float in the upper half, the position in the lower half.
     bits = negated.view(torch.int32)
-    # As whole numbers, the bits of negative floats fall as the floats rise. Flipping all but the sign mends that.
-    rising_bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    # Read as whole numbers, the bits of negative floats fall as the floats rise. Flipping all bits but the sign of
+    # negative floats makes them rise as well.
+    is_negative_mask = bits >> 31  # all ones for negative floats, else all zeros
+    rising_bits = bits ^ (is_negative_mask & 0x7FFFFFFF)
     packed = rising_bits.long()
     packed.bitwise_left_shift_(32).bitwise_or_(torch.arange(packed.shape[1]))
     packed.numpy().sort(axis=1)
-    return packed >> 32, packed & 0xFFFFFFFF
+    keys, order = packed >> 32, packed & 0xFFFFFFFF
+    return keys, order
 
 
 def centred_ranks(keys: Tensor, order: Tensor, counts: Tensor, ties: Ties) -> Tensor:
-    """Return the ranks (B, n) of a `ranking`, minus their mean over the first `counts` (B,), and 0 beyond those.
+    """Return the rank of each value of B maps minus the map's mean rank, (B, n), as Spearman's correlation needs them.
 
-    Ranks rise with the values; ties have their average rank, or, if "ordinal", the order of their positions. Ranks are
-    multiples of ½, so they are exact in float32.
+    `keys` and `order` are a `ranking` of the maps. Only the `counts` (B,) largest values of each map are ranked; the
+    others get 0. The largest value has the highest rank. Equal values share their average rank, or, if `ties` is
+    "ordinal", have ranks in the order of their positions. Ranks are multiples of ½, so they are exact in float32.
 
     >>> centred_ranks(*ranking(torch.tensor([[1.0, 3.0, 1.0]])), torch.tensor([3]), "average").tolist()
     [[-0.5, 1.0, -0.5]]
@@ -117,9 +123,13 @@ def centred_ranks(keys: Tensor, order: Tensor, counts: Tensor, ties: Ties) -> Te
 
 
 def _middles(keys: Tensor) -> Tensor:
-    """Return the middle of the run of equal keys that each key of (B, n) lies in, without waiting for the device."""
+    """Return the average index of all keys equal to each key, for rows (B, n) of sorted keys.
+
+    Equal sorted keys form a run, so this is the middle of the run that a key lies in. No step waits for the GPU, as
+    counting the runs would.
+    """
     rows, n = keys.shape
-    # Keys of all rows are numbered one after another; a run begins with a row, or where the key changes.
+    # Keys of all rows are numbered one after another. A run begins with a row, or where the key changes.
     position = torch.arange(rows * n, device=keys.device)
     is_start = position.view(rows, n) % n == 0
     is_start[:, 1:] |= keys[:, 1:] != keys[:, :-1]
@@ -135,7 +145,7 @@ def _middles(keys: Tensor) -> Tensor:
 
 
 def _middles_of_row(keys: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Return the same for keys (n,) on a CPU."""
+    """Return the average index of all keys equal to each key, for one row (n,) of sorted keys in NumPy."""
     tied = np.flatnonzero(keys[1:] == keys[:-1])
     few_are_tied = len(tied) * 32 < len(keys)
     if few_are_tied:
@@ -151,145 +161,164 @@ def _middles_of_row(keys: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def top(flat: Tensor, keys: Tensor, order: Tensor, k: Tensor, most: int, ties: Ties) -> Top:
-    """Return the top k (B,) of values (B, n), given their `ranking`; `most` is at least every k."""
+    """Return the sets of the k (B,) largest of the values `flat` (B, n).
+
+    `keys` and `order` are the `ranking` of the values, and `most` is at least every k. With `ties` "ordinal", equal
+    values are taken in the order of their positions, so nothing is left to chance.
+    """
     edge_index = k[:, None] - 1
+    # In descending order, the values equal to the k-th largest go from `first` to just before `last`.
     if ties == "average":
-        # The run of values equal to the k-th largest goes from `first` to `last`.
         edge_key = keys.gather(1, edge_index)
         first = torch.searchsorted(keys, edge_key)
         last = torch.searchsorted(keys, edge_key, right=True)
     else:
         first = last = k[:, None]
-    is_settled = last == k[:, None]  # the whole run belongs to the top k, so there is no lottery
+    all_fit = last == k[:, None]  # all values equal to the k-th largest belong to the set
 
-    places = order[:, :most].contiguous()
-    sure_count = torch.where(is_settled, last, first)
-    among = torch.arange(most, device=flat.device) < sure_count
-    sure = torch.zeros_like(flat, dtype=torch.bool).scatter_(1, places, among)
+    largest = order[:, :most].contiguous()
+    certain_count = torch.where(all_fit, last, first)
+    largest_is_certain = torch.arange(most, device=flat.device) < certain_count
+    nowhere = torch.zeros_like(flat, dtype=torch.bool)
+    certain = nowhere.scatter_(1, largest, largest_is_certain)
     edge_value = flat.gather(1, order.gather(1, edge_index))
-    tied = (flat == edge_value).logical_and_(~is_settled)
-    slots = (k[:, None] - first).masked_fill(is_settled, 0)
-    rivals = (last - first).masked_fill(is_settled, 0)
-    return Top(k, places, among, sure, tied, slots[:, 0], rivals[:, 0])
+    tied = (flat == edge_value).logical_and_(~all_fit)
+    draws = (k[:, None] - first).masked_fill(all_fit, 0)
+    tied_count = (last - first).masked_fill(all_fit, 0)
+    return Top(k, largest, largest_is_certain, certain, tied, draws[:, 0], tied_count[:, 0])
 
 
 def overlap(a: Top, b: Top) -> Tensor:
-    """Return the expected Jaccard index of B pairs of sets, (B,) in float64; one of the two may hold a single set."""
+    """Return the expected Jaccard index of B pairs of top-k sets, (B,) in float64.
+
+    Pairs are set i of `a` with set i of `b`; if one of the two holds a single set, it is paired with every other.
+    """
     if 1 in (len(a.k), len(b.k)):
         return overlaps(a, b).flatten()
-    in_both = a.sure.gather(1, b.places).logical_and_(b.among)
+    in_a = a.certain.gather(1, b.largest)
+    in_both = in_a.logical_and_(b.largest_is_certain)
     return _expected_scores(in_both.sum(1), a, b, a.k, b.k, "bsn,btn->bst")
 
 
 def overlaps(a: Top, b: Top) -> Tensor:
-    """Return the expected Jaccard index of every set of a with every set of b, (A, B) in float64."""
-    in_a = a.sure[:, b.places.flatten()].view(len(a.k), *b.places.shape)
-    in_both = in_a.logical_and_(b.among)
+    """Return the expected Jaccard index of every set of `a` with every set of `b`, (A, B) in float64."""
+    in_a = a.certain[:, b.largest.flatten()].view(len(a.k), *b.largest.shape)
+    in_both = in_a.logical_and_(b.largest_is_certain)
     return _expected_scores(in_both.sum(2), a, b, a.k[:, None], b.k[None], "asn,btn->abst")
 
 
 def _expected_scores(
     common: Tensor, a: Top, b: Top, k_a: Tensor, k_b: Tensor, products: str
 ) -> Tensor:
-    """Return the expected Jaccard index of pairs, from how many sure positions they have in `common`.
+    """Return the expected Jaccard index of pairs of top-k sets, in the shape of `common`, (B,) or (A, B).
 
-    Only where there is a lottery, the other counts are needed. `products` is the einsum that counts positions in both
-    masks of a pair.
+    common    how many positions are certain in both sets of a pair
+    k_a, k_b  the sizes of the sets, in a shape that broadcasts to that of `common`
+    products  the einsum that counts the positions in both masks of a pair: (…, s, n) × (…, t, n) → (…, s, t)
+
+    If no set of `a` or `b` is random, `common` alone gives the index |A ∩ B| / |A ∪ B| = common / (2k − common).
     """
     k = torch.minimum(k_a, k_b)
     score = common.double() / (2 * k - common).double()
-    if not bool(a.slots.any() | b.slots.any()):
+    if not bool(a.draws.any() | b.draws.any()):
         return score
     shape_of_a = (-1, *[1] * (common.ndim - 1))
-    slots_a = a.slots.view(shape_of_a).expand_as(common)
-    slots_b = b.slots.expand_as(common)
+    draws_a = a.draws.view(shape_of_a).expand_as(common)
+    draws_b = b.draws.expand_as(common)
 
-    # shared[..., i, j]: positions that are sure (0) or tied (1) in a as i says, and in b as j says.
+    # shared[..., i, j] is how many positions are in mask i of a and in mask j of b. Mask 0 is `certain`, 1 is `tied`.
     shared = torch.zeros(*common.shape, 2, 2, device=common.device, dtype=torch.float64)
-    for start in range(0, a.sure.shape[1], COLUMNS):
+    for start in range(0, a.certain.shape[1], COLUMNS):
         columns = slice(start, start + COLUMNS)
-        masks_a = torch.stack((a.sure[:, columns], a.tied[:, columns]), 1).float()
-        masks_b = torch.stack((b.sure[:, columns], b.tied[:, columns]), 1).float()
+        masks_a = torch.stack((a.certain[:, columns], a.tied[:, columns]), 1).float()
+        masks_b = torch.stack((b.certain[:, columns], b.tied[:, columns]), 1).float()
         shared += torch.einsum(products, masks_a, masks_b)
-    tied_a_sure_b, sure_a_tied_b, tied_both = (
-        shared[..., 1, 0],
-        shared[..., 0, 1],
-        shared[..., 1, 1],
-    )
-    tied_a_absent_b = a.rivals.view(shape_of_a) - tied_a_sure_b - tied_both
-    absent_a_tied_b = b.rivals - sure_a_tied_b - tied_both
+    tied_a_certain_b = shared[..., 1, 0]
+    certain_a_tied_b = shared[..., 0, 1]
+    tied_both = shared[..., 1, 1]
+    tied_a_absent_b = a.tied_count.view(shape_of_a) - tied_a_certain_b - tied_both
+    absent_a_tied_b = b.tied_count - certain_a_tied_b - tied_both
 
-    has_lottery = (slots_a > 0) | (slots_b > 0)
-    lottery = torch.stack(
+    is_random = (draws_a > 0) | (draws_b > 0)
+    # The columns that `_expected` reads.
+    counts = torch.stack(
         [
             k,
             common,
-            slots_a,
-            slots_b,
+            draws_a,
+            draws_b,
             tied_both,
-            tied_a_sure_b,
+            tied_a_certain_b,
             tied_a_absent_b,
-            sure_a_tied_b,
+            certain_a_tied_b,
             absent_a_tied_b,
         ],
         -1,
     )
-    counts = lottery[has_lottery].long().cpu().numpy()
-    expected = torch.from_numpy(_expected(counts)).to(score.device)
-    return score.masked_scatter(has_lottery, expected)
+    counts_of_random = counts[is_random].long().cpu().numpy()
+    expected = torch.from_numpy(_expected(counts_of_random)).to(score.device)
+    return score.masked_scatter(is_random, expected)
 
 
 class _Lottery(NamedTuple):
-    """The counts that decide the expected overlap of two top-k sets; numbers, or arrays of them.
+    """The counts that decide the expected overlap of two top-k sets with ties; numbers, or arrays of them.
 
-    k                 the size of the sets
-    common            positions that are sure in both
-    slots_a, slots_b  how many of the positions that tie in a (in b) are drawn
-    both              positions that tie in both
-    a_only, b_only    the other positions that tie in a (in b): (sure in the other map, absent from it)
+    k                 the size of both sets
+    common            positions that are certain in both sets
+    draws_a, draws_b  how many of the tied positions of a (of b) are drawn
+    both              positions that are tied in both sets
+    a_only            the other positions tied in a: (those certain in b, those absent from b)
+    b_only            the other positions tied in b: (those certain in a, those absent from a)
     """
 
     k: Any
     common: Any
-    slots_a: Any
-    slots_b: Any
+    draws_a: Any
+    draws_b: Any
     both: Any
     a_only: tuple[Any, Any]
     b_only: tuple[Any, Any]
 
 
 def _expected(counts: npt.NDArray[np.int64]) -> Floats:
-    """Return `expected_jaccard` of every row of counts (N, 9), all at once but for those of a few slots.
+    """Return the expected Jaccard index of N pairs of random top-k sets, (N,).
 
-    Superpixels tie for many slots, and a map that is repeated for three channels ties for one of its 100.
+    `counts` (N, 9) are the fields of `_Lottery`, with the pairs `a_only` and `b_only` as two columns each. Pairs with one
+    draw have a formula and those with many draws a limit, both computed for all pairs at once; the others are summed
+    one by one. Many draws are usual: maps of superpixels have large ties. So is one draw: a map repeated for the three
+    colour channels has its values three times, and ties for one of its 100 positions.
     """
-    k, common, slots_a, slots_b, both, a_sure, a_absent, b_sure, b_absent = counts.T
-    lotteries = _Lottery(k, common, slots_a, slots_b, both, (a_sure, a_absent), (b_sure, b_absent))
-    most_slots = np.maximum(slots_a, slots_b)
-    one_slot = most_slots <= 1
-    expected: Floats = np.where(one_slot, _of_one_slot(lotteries), _of_many_slots(lotteries))
+    k, common, draws_a, draws_b, both, a_certain, a_absent, b_certain, b_absent = counts.T
+    lotteries = _Lottery(
+        k, common, draws_a, draws_b, both, (a_certain, a_absent), (b_certain, b_absent)
+    )
+    most_draws = np.maximum(draws_a, draws_b)
+    has_one_draw = most_draws <= 1
+    expected: Floats = np.where(has_one_draw, _of_one_draw(lotteries), _of_many_draws(lotteries))
 
-    same_ties = (a_sure + a_absent + b_sure + b_absent == 0) & (slots_a == slots_b)
-    needs_sum = ~one_slot & (same_ties | (most_slots <= EXACT_UP_TO))
+    has_same_ties = (a_certain + a_absent + b_certain + b_absent == 0) & (draws_a == draws_b)
+    needs_sum = ~has_one_draw & (has_same_ties | (most_draws <= EXACT_UP_TO))
     for row in np.flatnonzero(needs_sum):
         *numbers, a_in, a_out, b_in, b_out = counts[row].tolist()
         expected[row] = expected_jaccard(*numbers, (a_in, a_out), (b_in, b_out))
     return expected
 
 
-def _of_one_slot(lottery: _Lottery) -> Any:
-    """Return the expected Jaccard index where each map draws one position, or none.
+def _of_one_draw(lottery: _Lottery) -> Any:
+    """Return the expected Jaccard index of two top-k sets of which each draws one of its tied positions, or none.
 
-    The first position in the random order is drawn by every map that it ties in. If it ties in one map only, the other
-    map draws later from the positions that tie in it, each equally likely. One that ties in both is then no gain, because
-    the first map has no slot left for it.
+    Both sets draw along one random order of the positions, and each takes the first of its tied positions. Look at the
+    first position in that order which is tied in either set. Every set in which it is tied draws it. If that is one set
+    only, the other set draws later, each of its own tied positions being equally likely. A draw of that other set which is
+    tied in both adds nothing to the overlap, because the first set has drawn already.
     """
     k, common, _, _, both, a_only, b_only = lottery
     tied = np.maximum(both + sum(a_only) + sum(b_only), 1)
-    # How likely a map hits the other's sure positions with a draw of its own.
+    # The probability that the draw of one set is a certain member of the other.
     a_hits = a_only[0] / np.maximum(both + sum(a_only), 1)
     b_hits = b_only[0] / np.maximum(both + sum(b_only), 1)
-    # The expected number of draws that join the overlap is `gains`; with probability `gains_two` it is two.
+    # `gains` is the expected number of positions that the draws add to the overlap, and `gains_two` the probability
+    # that they add two.
     gains_two = a_only[0] / tied * b_hits + b_only[0] / tied * a_hits
     first_draw_gains = (both + a_only[0] + b_only[0]) / tied
     second_draw_gains = sum(a_only) / tied * b_hits + sum(b_only) / tied * a_hits
@@ -299,17 +328,19 @@ def _of_one_slot(lottery: _Lottery) -> Any:
     for gained in range(3):
         size = np.minimum(common + gained, k)
         with_gains.append(size / (2 * k - size))
+    # From gains = P(one) + 2·P(two) and P(none) = 1 − P(one) − P(two).
     gains_one = gains - 2 * gains_two
     gains_none = 1 - gains + gains_two
     return gains_none * with_gains[0] + gains_one * with_gains[1] + gains_two * with_gains[2]
 
 
-def _of_many_slots(lottery: _Lottery) -> Any:
-    """Return the Jaccard index of the expected overlap: the limit of the expected index as slots grow in number."""
-    k, common, slots_a, slots_b, both, a_only, b_only = lottery
-    chance_a = slots_a / np.maximum(both + sum(a_only), 1)
-    chance_b = slots_b / np.maximum(both + sum(b_only), 1)
-    # One random order for both maps: whoever is drawn at the lower chance is drawn at the higher one too.
+def _of_many_draws(lottery: _Lottery) -> Any:
+    """Return the Jaccard index of the expected overlap: the limit of the expected index as draws grow in number."""
+    k, common, draws_a, draws_b, both, a_only, b_only = lottery
+    chance_a = draws_a / np.maximum(both + sum(a_only), 1)
+    chance_b = draws_b / np.maximum(both + sum(b_only), 1)
+    # Both sets draw along one random order, so a position drawn by the set with the lower chance is also drawn by the
+    # set with the higher one.
     drawn_by_both = both * np.minimum(chance_a, chance_b)
     size = common + drawn_by_both + a_only[0] * chance_a + b_only[0] * chance_b
     return size / (2 * k - size)
@@ -319,39 +350,41 @@ def _of_many_slots(lottery: _Lottery) -> Any:
 def expected_jaccard(
     k: int,
     common: int,
-    slots_a: int,
-    slots_b: int,
+    draws_a: int,
+    draws_b: int,
     both: int,
     a_only: tuple[int, int],
     b_only: tuple[int, int],
 ) -> float:
-    """Return E[I / (2k − I)] over one shared random order, where I is the overlap of the two top-k sets.
+    """Return the expected Jaccard index E[I / (2k − I)] of two top-k sets whose ties are broken by one random order.
 
-    `common` positions are sure in both. `both` positions tie in both maps; `a_only` = (sure in b, absent from b) counts
-    the other positions that tie in a, `b_only` likewise; `slots_a` of all that tie in a are drawn, `slots_b` in b.
+    I is the size of their overlap. `common` positions are certain in both sets, and `both` positions are tied in both.
+    `a_only` counts the other positions tied in a, as (those certain in b, those absent from b); `b_only` likewise.
+    `draws_a` of all positions tied in a are drawn, `draws_b` of those tied in b.
 
-    A map whose two largest values tie for one slot, against a map that is sure of one of them:
+    A map whose two largest values tie for k = 1, against a map that has one of them for certain:
 
     >>> expected_jaccard(1, 0, 1, 0, 0, (1, 1), (0, 0))
     0.5
     """
-    same_lottery = a_only == b_only == (0, 0) and slots_a == slots_b
-    if same_lottery:
-        return (common + slots_a) / (2 * k - common - slots_a)
-    if max(slots_a, slots_b) > EXACT_UP_TO:
-        lottery = _Lottery(k, common, slots_a, slots_b, both, a_only, b_only)
-        return float(_of_many_slots(lottery))
+    has_same_ties = a_only == b_only == (0, 0) and draws_a == draws_b
+    if has_same_ties:  # then both sets draw the same positions
+        return (common + draws_a) / (2 * k - common - draws_a)
+    if max(draws_a, draws_b) > EXACT_UP_TO:
+        lottery = _Lottery(k, common, draws_a, draws_b, both, a_only, b_only)
+        return float(_of_many_draws(lottery))
 
     size = np.arange(k + 1)
     score = size / (2 * k - size)
-    hits_a = _hit_laws(a_only, slots_a)
-    hits_b = _hit_laws(b_only, slots_b)
+    hit_laws_a = _hit_laws(*a_only, draws_a)
+    hit_laws_b = _hit_laws(*b_only, draws_b)
     total = 0.0
-    for from_both, full_map in _draws_from_both(slots_a, slots_b, both, sum(a_only), sum(b_only)):
+    for from_both, full_map in _draws_from_both(draws_a, draws_b, both, sum(a_only), sum(b_only)):
         for drawn_a, drawn_b in np.argwhere(from_both > _NEGLIGIBLE):
-            # What a map does not draw from `both`, it draws from its own positions, independently of the other map.
-            gained = np.convolve(hits_a[slots_a - drawn_a], hits_b[slots_b - drawn_b])
-            # The map that is full first has drawn fewer of `both`, and all that it drew are in the other map too.
+            # A set fills up with positions tied in it alone, independently of the other set. Each certain member of the
+            # other set among them joins the overlap; the distribution of a sum of two counts is a convolution.
+            gained = np.convolve(hit_laws_a[draws_a - drawn_a], hit_laws_b[draws_b - drawn_b])
+            # The set that is full first has drawn fewer of `both`, and the other set has drawn all of those too.
             shared = (drawn_a, drawn_b)[full_map]
             sizes = common + int(shared) + np.arange(len(gained))
             expected = float(gained @ score[np.minimum(sizes, k)])
@@ -360,71 +393,83 @@ def expected_jaccard(
 
 
 def _draws_from_both(
-    slots_a: int, slots_b: int, both: int, a_only: int, b_only: int
+    draws_a: int, draws_b: int, both: int, a_only: int, b_only: int
 ) -> list[tuple[Floats, int]]:
-    """Return the law of how many positions of `both` the two maps draw, split by which of them is full first.
+    """Return the joint distribution of how many of the positions tied in both sets each set draws.
 
-    Each entry is (probabilities[drawn by a, drawn by b], 0 where a is full first, else 1).
+    `both` positions are tied in both sets, `a_only` and `b_only` in one of them. The distribution is split by which set
+    has made all its draws first: entries are (probabilities[drawn by a, drawn by b], 0 where that is a, else 1).
     """
     if both == 0:
-        certain = np.zeros((slots_a + 1, slots_b + 1))
+        certain = np.zeros((draws_a + 1, draws_b + 1))
         certain[0, 0] = 1.0
         return [(certain, 0)]
-    a_first = _first_to_fill(slots_a, slots_b, both, a_only, b_only, counts_draws=True)
-    b_first = _first_to_fill(slots_b, slots_a, both, b_only, a_only, counts_draws=False)
+    a_first = _first_to_fill(draws_a, draws_b, both, a_only, b_only, counts_draws=True)
+    b_first = _first_to_fill(draws_b, draws_a, both, b_only, a_only, counts_draws=False)
     return [(a_first, 0), (b_first.T, 1)]
 
 
 def _first_to_fill(
-    slots: int, other_slots: int, both: int, only: int, other_only: int, counts_draws: bool
+    draws: int, other_draws: int, both: int, only: int, other_only: int, counts_draws: bool
 ) -> Floats:
-    """Return the law of how many of the `both` positions each map draws, on the event that the first map is full first.
+    """Return P(the first set draws i, the other j of the positions tied in both, and the first set is full first), [i, j].
 
-    Walking down the shared order until the first map is full, it has drawn x of `both` (hypergeometric) while w of the
-    other map's own positions went by (negative hypergeometric, independent of x); the other map then fills its
-    remaining slots from what is left. When one position fills both maps at once, the event counts for the map with
-    `counts_draws`.
+    The sets take positions along one shared random order: the first set takes `draws` of the `both` + `only` positions
+    tied in it, the other `other_draws` of the `both` + `other_only` tied in that. Stop when the first set is full. It has
+    drawn x of `both`, a hypergeometric number; meanwhile w positions went by that are tied in the other set alone, a
+    negative hypergeometric number, independent of x. The other set has x + w draws by then, and makes the rest among the
+    positions that remain. When one position fills both sets at once, that counts here if `counts_draws`.
     """
-    law = np.zeros((slots + 1, other_slots + 1))
-    x = np.arange(slots + 1)
-    x_law = _hypergeometric(x, both, only, slots)
-    for w in range(min(other_only, other_slots) + 1):
-        # C(slots − 1 + w, w) · C(both + only − slots + other_only − w, other_only − w) / C(both + only + other_only,
-        # other_only): the order of the other map's own positions among those that tie in the first map.
-        log_before = _log_choose(slots - 1 + w, w)
-        log_after = _log_choose(both + only - slots + other_only - w, other_only - w)
+    law = np.zeros((draws + 1, other_draws + 1))
+    x = np.arange(draws + 1)
+    x_law = _hypergeometric(x, both, only, draws)
+    for w in range(min(other_only, other_draws) + 1):
+        # P(w) = C(draws − 1 + w, w) · C(both + only − draws + other_only − w, other_only − w)
+        #        / C(both + only + other_only, other_only),
+        # the negative hypergeometric distribution: w of the `other_only` positions come before the one that is drawn
+        # last, and the others behind it.
+        log_before = _log_choose(draws - 1 + w, w)
+        log_after = _log_choose(both + only - draws + other_only - w, other_only - w)
         log_all = _log_choose(both + only + other_only, other_only)
         w_probability = np.exp(log_before + log_after - log_all)
 
-        open_slots = other_slots - x - w
-        for i in x[(open_slots > 0) & (x_law > 0)]:
-            more = np.arange(min(open_slots[i], both - i) + 1)
-            more_law = _hypergeometric(more, both - i, other_only - w, int(open_slots[i]))
+        remaining_draws = other_draws - x - w
+        for i in x[(remaining_draws > 0) & (x_law > 0)]:
+            more = np.arange(min(remaining_draws[i], both - i) + 1)
+            more_law = _hypergeometric(more, both - i, other_only - w, int(remaining_draws[i]))
             law[i, i + more] += x_law[i] * w_probability * more_law
-        x_if_full = other_slots - w
-        if counts_draws and 0 < x_if_full <= slots:
-            # Both are full at the same position, which is then one of `both`: the last of x among `slots` draws.
-            law[x_if_full, x_if_full] += x_law[x_if_full] * w_probability * x_if_full / slots
+        x_if_full = other_draws - w
+        if counts_draws and 0 < x_if_full <= draws:
+            # Both sets are full at the same position. It is one of `both`, and the last of the first set's draws is
+            # one of these with probability x / draws.
+            law[x_if_full, x_if_full] += x_law[x_if_full] * w_probability * x_if_full / draws
     return law
 
 
 @lru_cache(maxsize=65536)
-def _hit_laws(positions: tuple[int, int], slots: int) -> list[Floats]:
-    """Return for 0 … slots draws from (hits, misses) the law of how many are hits."""
-    hits, misses = positions
+def _hit_laws(hits: int, misses: int, most_draws: int) -> list[Floats]:
+    """Return the distribution of the number of hits among 0, 1, … `most_draws` draws without replacement.
+
+    An urn holds `hits` hits and `misses` misses. Entry d of the list is an array: the probabilities of 0, 1, … hits
+    among d draws. Here a hit is a tied position of one map that is a certain member of the other map's top-k set.
+    """
     laws = []
-    for draws in range(slots + 1):
+    for draws in range(most_draws + 1):
         if draws > hits + misses:
-            laws.append(np.zeros(1))  # impossible
+            laws.append(np.zeros(1))  # the urn has fewer positions, so this never happens
             continue
-        count = np.arange(min(draws, hits) + 1)
-        laws.append(_hypergeometric(count, hits, misses, draws))
+        possible_hits = np.arange(min(draws, hits) + 1)
+        laws.append(_hypergeometric(possible_hits, hits, misses, draws))
     return laws
 
 
 def _hypergeometric(hits: npt.NDArray[Any], good: int, bad: int, draws: int) -> Floats:
-    """Return the probability of each number of hits among draws without replacement from `good` and `bad`."""
+    """Return the probability of each number of `hits` among draws without replacement from `good` and `bad` positions.
+
+    The hypergeometric distribution, C(good, hits) · C(bad, draws − hits) / C(good + bad, draws), by logarithms.
+    """
     is_possible = (hits <= good) & (draws - hits <= bad) & (hits <= draws)
+    # Impossible numbers are replaced, so that no logarithm is undefined.
     safe_hits = np.where(is_possible, hits, max(0, draws - bad))
     log_hits = _log_choose(good, safe_hits)
     log_misses = _log_choose(bad, draws - safe_hits)

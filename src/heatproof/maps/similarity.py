@@ -46,7 +46,7 @@ class Profile:
         return len(self.defined)
 
     def __getitem__(self, index: slice | Tensor) -> Profile:
-        """Return the profiles of the maps at some positions."""
+        """Return the profiles of a selection of the B maps, such as `profiles[:2]`; `index` selects along the batch."""
         windows = None if self.windows is None else self.windows[index]
         return Profile(
             windows, self.rank[index], self.norm[index], self.top[index], self.defined[index]
@@ -61,7 +61,11 @@ def profile(
     window: int = WINDOW,
     dims: int | None = None,
 ) -> Profile:
-    """Return the profile of maps (B, …); `valid` is a boolean mask that broadcasts to them.
+    """Return what comparing maps (B, …) by SSIM, Spearman's correlation and top-k overlap needs of each map.
+
+    Ranks, top-k sets and SSIM's windows are computed once per map, however many maps it is compared with. `valid` is a
+    boolean mask of the positions that count and broadcasts to the maps. `k` is the size of the top-k sets, below 1 a
+    share of the positions. `ties` says whether equal values share their average rank or are ranked by position.
 
     `dims` is over how many of the last dimensions SSIM's windows reach: 3 for volumes, 2 for images, 1 for series (B,
     C, T). 0 leaves SSIM out, for rows of a table, whose columns have no neighbours. By default it is 1 for (B, T) maps,
@@ -95,7 +99,9 @@ def compare(a: Profile, b: Profile, window: int = WINDOW) -> dict[str, Tensor]:
 
 
 def compare_all(references: Profile, maps: Profile, window: int = WINDOW) -> dict[str, Tensor]:
-    """Return the same of every reference with every map, each (R, B) in float64; all have the same mask.
+    """Return SSIM, (Spearman + 1) / 2 and Jaccard of every reference with every map, each (R, B) in float64.
+
+    All maps have the same mask of valid positions. Profiles without windows have no SSIM.
 
     >>> p = profile(torch.rand(3, 1, 16, 16), k=10)
     >>> compare_all(p[:2], p)["jaccard"].diagonal().tolist()
@@ -112,6 +118,7 @@ def compare_all(references: Profile, maps: Profile, window: int = WINDOW) -> dic
 
 
 def _undefined_as_nan(scores: Mapping[str, Tensor], defined: Tensor) -> dict[str, Tensor]:
+    """Return scores by measure, with NaN for the pairs that are not `defined`: a map is constant or not finite."""
     return {name: score.masked_fill(~defined, torch.nan) for name, score in scores.items()}
 
 
@@ -268,7 +275,7 @@ class _SafeMaps:
 
 
 def _safe(maps: Tensor, valid: Tensor | None = None) -> _SafeMaps:
-    """Return maps without NaN and infinities, with their bounds and numbers of valid positions."""
+    """Return maps (B, …) in float32 with 0 where a value is not finite or not `valid`, their bounds and value counts."""
     maps = _as_float32(maps.detach())
     n = math.prod(maps.shape[1:])
     safe = torch.nan_to_num(maps, 0.0, 0.0, 0.0)
@@ -293,6 +300,7 @@ def _as_float32(maps: Tensor) -> Tensor:
 
 
 def _safe_pair(a: Tensor, b: Tensor) -> tuple[_SafeMaps, _SafeMaps]:
+    """Return two batches of maps made safe to compute with; raise `UserError` if their shapes differ."""
     _check_pair(a, b)
     return _safe(a), _safe(b)
 
@@ -305,7 +313,10 @@ def _check_pair(a: Tensor, b: Tensor) -> None:
 
 
 def _top(safe: _SafeMaps, keys: Tensor, order: Tensor, k: int | float, ties: Ties) -> Top:
-    """Return the top k of maps, given their `ranking`; of a map with fewer valid values, all of them."""
+    """Return the sets of the k largest valid values of maps, given their `ranking` (keys, order).
+
+    k below 1 is a share of a map's valid values. A map with fewer than k valid values has all of them in its set.
+    """
     n = order.shape[1]
     if isinstance(k, float) and 0 < k < 1:
         counts = (safe.counts * k).round().long().clamp_min(1)
@@ -320,7 +331,8 @@ def _top(safe: _SafeMaps, keys: Tensor, order: Tensor, k: int | float, ties: Tie
 def _exact_columns(ranks: Tensor) -> int:
     """Return how many products of ranks are summed at once, so that float64 holds the sum exactly in any order.
 
-    Ranks are multiples of ½ and at most n / 2, so that 2⁵³ / n² products sum exactly.
+    Centred ranks are multiples of ½ and at most n / 2, so a product is a multiple of ¼ and at most n² / 4. float64 has 53
+    binary digits, so sums of 2⁵³ / n² products are exact.
     """
     n = max(ranks.shape[1], 1)
     for_memory = 1 << 14 if ranks.device.type == "cpu" else 1 << 18
@@ -338,7 +350,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _dots(a: Tensor, b: Tensor) -> Tensor:
-    """Return the same of every row of a with every row of b, (A, B)."""
+    """Return the scalar products of every row of ranks a (A, n) with every row of b (B, n), (A, B) in float64."""
     size = _exact_columns(a)
     columns = zip(torch.split(a, size, 1), torch.split(b, size, 1), strict=True)
     return torch.stack([x.double() @ y.double().T for x, y in columns]).cumsum(0)[-1]

@@ -49,7 +49,7 @@ class SsimWindows:
     steps: tuple[int, ...]
 
     def __getitem__(self, index: Any) -> SsimWindows:
-        """Return the windows of the maps at some positions."""
+        """Return the statistics of a selection of the B maps, such as `windows[:2]`; `index` selects along the batch."""
         return SsimWindows(
             unit=self.unit[index],
             mean=self.mean[index],
@@ -69,10 +69,11 @@ def windows_of(
     padding: str = "zero",
     dims: int | None = None,
 ) -> SsimWindows:
-    """Return the windows of finite maps (B, …) whose least and greatest valid values are `low` and `high` (B,).
+    """Return what SSIM needs of each map: means and variances of the windows around all positions.
 
-    Windows reach over the last `dims` dimensions, by default over two, and over one of (B, T) maps. With the padding
-    "zero" every position counts, with "valid" only those whose window lies inside.
+    `maps` (B, …) are finite; `low` and `high` (B,) are their least and greatest values where `valid`, a mask that
+    broadcasts to them, is true. Windows reach over the last `dims` dimensions, by default over two, and over one
+    of (B, T) maps. With the padding "zero" every position counts, with "valid" only those whose window lies inside.
     """
     dims = min(maps.ndim - 1, dims or 2)
     margin = window // 2
@@ -80,7 +81,8 @@ def windows_of(
     if valid is not None:
         unit.masked_fill_(~valid, 0)
 
-    # A margin of zeros after each line serves as the padding of the next one too.
+    # Each map becomes one long row. A margin of zeros before each line pads the end of the line before it too. Then a step
+    # along a dimension is a fixed distance in the row.
     padded_sides = [side + margin for side in maps.shape[:-dims:-1]]
     steps = tuple(math.prod(padded_sides[:i]) for i in range(dims))
     laid_out = F.pad(unit, (margin, 0) * dims).flatten(1)
@@ -111,7 +113,11 @@ def _scaled_to_unit(maps: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _statistics(rows: Tensor, window: int, steps: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return mean, luminance and contrast of the windows, as in `SsimWindows`."""
+    """Return mean, luminance and contrast of all windows of maps laid out as `rows`, (B, M) each.
+
+    With μ and σ² of a window, luminance is (μ² + c₁/2) / 2 and contrast (σ² + c₂/2) / 2: the terms of SSIM's formula that
+    depend on one map alone, halved.
+    """
     # By the same operations as `_ssim`, so that equal maps score exactly 1.
     share = 1 / window ** len(steps)
     mean = _window_sums(rows, window, steps) * share
@@ -123,10 +129,11 @@ def _statistics(rows: Tensor, window: int, steps: tuple[int, ...]) -> tuple[Tens
 
 
 def _window_sums(rows: Tensor, window: int, steps: tuple[int, ...]) -> Tensor:
-    """Return the sums (…, M) of `window` neighbours along each step.
+    """Return the sums over windows of maps that are laid out as rows: `window` neighbours along each dimension, (…, M).
 
-    By doubling: sums of 1, 2, 4, … neighbours are each made of two of the last, and those that the binary digits of
-    `window` name are added up. That takes about 2·log₂(window) additions per step.
+    `steps` are the distances in a row between neighbours along each dimension. Sums are made by doubling: a sum of 2
+    neighbours is two sums of 1, one of 4 is two of 2, and so on. A window of 11 is the sum of 8, of 2 and of 1, by its
+    binary digits. That takes about 2·log₂(window) additions per dimension in place of window − 1.
     """
     for step in steps:
         size = rows.shape[-1] - (window - 1) * step
@@ -154,7 +161,7 @@ def _at_once(maps: Tensor) -> int:
 
 
 def mean_ssim(a: SsimWindows, b: SsimWindows, window: int) -> Tensor:
-    """Return the SSIM (B,) of pairs of maps; one of the two may hold a single map."""
+    """Return the SSIM (B,) of map i of `a` with map i of `b`; if one of them holds a single map, of that with all others."""
     if 1 in (len(a.count), len(b.count)):
         single, many = (a, b) if len(a.count) == 1 else (b, a)
         return ssim_of_all(single, many, window).flatten()
@@ -166,7 +173,7 @@ def mean_ssim(a: SsimWindows, b: SsimWindows, window: int) -> Tensor:
 
 
 def ssim_of_all(a: SsimWindows, b: SsimWindows, window: int) -> Tensor:
-    """Return the SSIM (A, B) of every map of a with every map of b."""
+    """Return the SSIM of every map of `a` with every map of `b`, (A, B) in float64, given their windows' statistics."""
     if _has_kernel(a, window):
         return _by_kernel(a, b, every=True)
     scores = a.count.new_empty(len(a.count), len(b.count), dtype=torch.float64)
@@ -184,13 +191,18 @@ def _has_kernel(windows: SsimWindows, window: int) -> bool:
 
 
 def _by_kernel(a: SsimWindows, b: SsimWindows, every: bool = False) -> Tensor:
+    """Return the SSIM of pairs of maps (B,), or with `every` of all maps of a with all of b (A, B), on the GPU."""
     from heatproof.kernels.ssim import ssim_of_pairs  # loads Triton, which is slow
 
     return ssim_of_pairs(a, b, _C1 / 2, _C2 / 2, _at_once(a.mean), every)
 
 
 def _ssim(a: SsimWindows, b: SsimWindows, window: int) -> Tensor:
-    """Return the SSIM of maps whose windows broadcast to each other."""
+    """Return the SSIM of maps, given the statistics of their windows, which broadcast to each other.
+
+    (2μ₁μ₂ + c₁)(2σ₁₂ + c₂) / ((μ₁² + μ₂² + c₁)(σ₁² + σ₂² + c₂)), averaged over positions (Wang et al. 2004). Every factor
+    is halved, and the denominators come from the statistics.
+    """
     share = 1 / window ** len(a.steps)
     mean_product = a.mean * b.mean
     covariance = (_window_sums(a.unit * b.unit, window, a.steps) * share).sub_(mean_product)

@@ -13,7 +13,9 @@ NOT_FINITE = "the prediction is not finite"
 
 
 def reasons(maps: Tensor, subject: str) -> list[str]:
-    """Return why each map (B, …) cannot be scored, with `subject` as the subject of the sentence; empty where it can.
+    """Return for each map (B, …) a sentence saying why it cannot be scored, such as "the map is constant", or "".
+
+    `subject` is the subject of the sentence.
 
     >>> reasons(torch.tensor([[1.0, 1.0], [1.0, 2.0], [1.0, torch.inf]]), "the map")
     ['the map is constant', '', 'the map is not finite']

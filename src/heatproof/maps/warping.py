@@ -19,11 +19,13 @@ _SNAP = 1e-6
 
 
 def resample(maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return maps (B, C, H, W), or each plane of (B, C, D, H, W), read at displaced positions, and a mask of validity.
+    """Return maps moved by a deformation, (B, C, H, W), and a mask of the positions where the result is valid.
 
-    Bilinear, and zero outside: result[i, j] = Σ w · maps[⌊i + dy⌋ + {0, 1}, ⌊j + dx⌋ + {0, 1}]. The mask (B, 1, …, H,
-    W) is true where every neighbour of nonzero weight lies inside. A non-finite pixel spoils only those that borrow
-    from it, and a region of one value keeps it exactly: interpolation must not break ties by rounding.
+    Output pixel (i, j) is read at (i, j) plus its offset, (b, 2, H, W), where b is B or 1. Volumes (B, C, D, H, W) are
+    moved plane by plane. Bilinear, and zero outside: result[i, j] = Σ w · maps[⌊i + dy⌋ + {0, 1}, ⌊j + dx⌋ + {0, 1}].
+    The mask (B, 1, …, H, W) is true where every neighbour of nonzero weight lies inside. A non-finite pixel spoils only
+    those that borrow from it, and a region of one value keeps it exactly: interpolation must not break ties by
+    rounding.
 
     >>> image = torch.arange(4.0).reshape(1, 1, 1, 4)
     >>> half_a_pixel = torch.tensor([0.0, 0.5]).reshape(1, 2, 1, 1).expand(1, 2, 1, 4)
@@ -41,7 +43,7 @@ def resample(maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     flat = maps.reshape(len(maps), -1, height * width)
 
     def read(i: int, j: int) -> Tensor:
-        """Read the upper (i = 0) or lower, left (j = 0) or right neighbour of every position."""
+        """Return the values at the upper (i = 0) or lower, left (j = 0) or right neighbour of all displaced positions."""
         source = rows.pixels[i] * width + columns.pixels[j]
         is_inside = rows.is_inside[i] & columns.is_inside[j]
         source = source.flatten(1)[:, None].to(maps.device)
@@ -60,7 +62,7 @@ def resample(maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _between(a: Tensor, b: Tensor, fraction: Tensor) -> Tensor:
-    """Return the weighted mean, exactly a where both agree, so that a flat region stays flat to the last bit."""
+    """Return (1 − fraction) · a + fraction · b, and exactly a where a = b, so that a flat region stays exactly flat."""
     return torch.where((fraction == 0) | (a == b), a, (1 - fraction) * a + fraction * b)
 
 
@@ -81,7 +83,8 @@ class _Neighbours(NamedTuple):
 
 
 def _neighbours(offset: Tensor, start: Tensor, size: int) -> _Neighbours:
-    """Return the neighbours of the positions start + offset along an axis of `size` pixels."""
+    """Return the two pixels around each of the positions start + offset along an axis of `size` pixels."""
+    # An offset that is whole up to rounding errors counts as whole.
     nearest = offset.round()
     offset = torch.where((offset - nearest).abs() < _SNAP, nearest, offset)
     whole = offset.floor()
@@ -95,10 +98,10 @@ def _neighbours(offset: Tensor, start: Tensor, size: int) -> _Neighbours:
 
 
 def rotation_offsets(degrees: float, height: int, width: int) -> Tensor:
-    """Return offsets (1, 2, H, W) in float64 of a counter-clockwise rotation about the centre of the image.
+    """Return the deformation that rotates images counter-clockwise about their centre, offsets (1, 2, H, W) in float64.
 
-    With (u, v) the position right of and below the centre, output (u, v) is read at
-    (u cos θ − v sin θ, u sin θ + v cos θ).
+    An offset says how far from a pixel its new value is read. With (u, v) the position right of and below the centre,
+    output (u, v) is read at (u cos θ − v sin θ, u sin θ + v cos θ).
 
     >>> rotation_offsets(90, 3, 3)[0, :, 0, 0].round().tolist()  # the corner above left comes from above right
     [0.0, 2.0]
@@ -115,11 +118,11 @@ def rotation_offsets(degrees: float, height: int, width: int) -> Tensor:
 def elastic_offsets(
     key: Tensor, amplitude: float, smoothness: float, height: int, width: int
 ) -> Tensor:
-    """Return a smooth random displacement per key, offsets (B, 2, H, W); the longest vector is `amplitude` pixels long.
+    """Return a smooth random deformation for each of B random keys, as offsets (B, 2, H, W) in pixels.
 
-    White noise is smoothed by a Gaussian of standard deviation σ = `smoothness` pixels: multiplied in the frequency
-    domain by exp(−2π²σ²|f|²), so the field is equally strong everywhere, up to the border. All amplitudes of one key
-    give the same field up to its length.
+    The longest offset is `amplitude` pixels long. White noise is smoothed by a Gaussian of standard deviation σ =
+    `smoothness` pixels: multiplied in the frequency domain by exp(−2π²σ²|f|²), so the field is equally strong
+    everywhere, up to the border. All amplitudes of one key give the same field up to its length.
 
     >>> from heatproof.rand import keys
     >>> field = elastic_offsets(keys(0, ["a"], "elastic"), 4.0, 8.0, 32, 48)
@@ -139,7 +142,9 @@ def elastic_offsets(
 
 
 def shift(maps: Tensor, by: int, dim: int) -> tuple[Tensor, Tensor]:
-    """Return maps (B, C, …) moved along `dim` by whole pixels and filled with zeros, and the mask (B, 1, …) of the rest.
+    """Return maps (B, C, …) moved by whole pixels along `dim`, and a mask (B, 1, …) of the positions that have a value.
+
+    Positions that nothing moved to are zero and not in the mask.
 
     >>> moved, valid = shift(torch.tensor([[[[1.0, 2.0, 3.0]]]]), 1, -1)
     >>> moved.flatten().tolist(), valid.flatten().tolist()

@@ -38,6 +38,7 @@ class Checkpoint:
     """
 
     def __init__(self, source: str | Path | Mapping[str, Tensor]) -> None:
+        """Take a state dict, which is copied, or the path of a file, which is read when it is needed."""
         self._state: Mapping[str, Tensor] | None = None
         if isinstance(source, Mapping):
             self.name = "state dict"
@@ -102,7 +103,9 @@ class Checkpoint:
 
 
 def unwrapped(content: Any, name: str) -> dict[str, Tensor]:
-    """Return the state dict in what was saved.
+    """Return the weights by name in the content of a checkpoint file.
+
+    They may lie under a key such as "state_dict", and names may begin with "module.", as `DataParallel` saves them.
 
     >>> unwrapped({"epoch": 3, "state_dict": {"module.weight": torch.zeros(1)}}, "a.pt")
     {'weight': tensor([0.])}
@@ -137,6 +140,7 @@ def load_safe(path: Path) -> Any:
 
 
 def _load(path: Path) -> Any:
+    """Return the content of a file of weights, read without running code; raise `UserError` for any other file."""
     if path.suffix == ".safetensors":
         return load_safe(path)
     try:
@@ -147,6 +151,7 @@ def _load(path: Path) -> Any:
 
 
 def _hint(name: str, choices: Mapping[str, Tensor]) -> str:
+    """Return the end of an error message that names the weights with the nearest name; empty without any."""
     suggestions = nearest(name, choices, n=1)
     return f"; the nearest there is {suggestions[0]!r}" if suggestions else ""
 

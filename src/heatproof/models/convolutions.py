@@ -23,7 +23,7 @@ LARGE_FILTERS = (6, 7)
 
 
 def quickly_differentiated(module: nn.Module) -> None:
-    """Let the convolutions in a network that have a faster form compute in it; their weights stay as they are.
+    """Replace the `forward` of convolutions in a network by a faster one with the same result, where there is one.
 
     >>> import torch
     >>> net, x = nn.Sequential(nn.Conv2d(3, 8, 4, stride=4)), torch.rand(1, 3, 16, 16)
@@ -86,9 +86,10 @@ def _padding(layer: nn.Conv2d) -> tuple[int, ...]:
 
 
 def in_blocks(layer: nn.Conv2d, x: Tensor) -> Tensor:
-    """Return what a layer of patches computes from images (B, C, H, W), by a convolution of single pixels.
+    """Return the output of a patch embedding for images (B, C, H, W), computed as a 1 × 1 convolution, which is faster.
 
-    The pixels of a patch become channels.
+    A patch embedding is a convolution whose stride equals the side of its filters, so patches do not overlap. The pixels
+    of a patch become channels of one position.
     """
     side = layer.stride[0]
     padding_of_x: list[int] = []  # left, right, above, below: the order of `pad`, last axis first
@@ -101,10 +102,10 @@ def in_blocks(layer: nn.Conv2d, x: Tensor) -> Tensor:
 
 
 def _blocks(x: Tensor, side: int) -> Tensor:
-    """(B, C, H, W) as (B, C·side² and zeros to a multiple of 8, H / side, W / side), channels last.
+    """Return images (B, C, H, W) with the pixels of each patch as channels, (B, channels, H / side, W / side).
 
-    Other numbers of channels, and another layout, leave the units that multiply matrices idle; and what comes behind
-    the first layer has its layout.
+    There are C·side² channels, padded with zeros to a multiple of 8, in channels-last layout: only with these does a GPU
+    use its matrix units. Later layers take over the layout.
     """
     count, channels, height, width = x.shape
     split = x.permute(0, 2, 3, 1).reshape(
@@ -115,7 +116,7 @@ def _blocks(x: Tensor, side: int) -> Tensor:
 
 
 def by_channel(layer: nn.Conv2d, x: Tensor) -> Tensor:
-    """Return what a layer of a filter for each channel computes, on a GPU by our kernel."""
+    """Return the output of a depthwise convolution, which has a filter for each channel; on a GPU by our own kernel."""
     padding = _padding(layer)
     # Torch-function modes, by which some explainers watch a network, know torch's own convolution.
     is_watched = torch._C._len_torch_function_stack()

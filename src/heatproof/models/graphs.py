@@ -25,18 +25,20 @@ class SparseGraphs(nn.Module):
         self.parameters_taken = tuple(name for name in _OPTIONAL if name in _parameters(network))
 
     def forward(self, x: Tensor, adjacency: Tensor, mask: Tensor) -> Any:
-        """Return what the network says of the graphs."""
+        """Return the network's output for padded graphs: nodes x (B, N, F), adjacency (B, N, N) and node mask (B, N).
+
+        The network takes all graphs of a batch as one: a list of existing nodes, and edges as pairs of numbers in it.
+        """
         exists = mask.bool()
-        number = (
-            exists.flatten().cumsum(0).reshape(exists.shape) - 1
-        )  # of each node among all nodes
+        # The number of each existing node in the list of all nodes.
+        number = exists.flatten().cumsum(0).reshape(exists.shape) - 1
         both_exist = exists[:, :, None] & exists[:, None, :]
         graph, source, target = ((adjacency != 0) & both_exist).nonzero(as_tuple=True)
         edge_index = torch.stack([number[graph, source], number[graph, target]])
         owner = torch.arange(len(x), device=x.device)[:, None].expand(exists.shape)[exists]
         values = {"batch": owner, "edge_weight": adjacency[graph, source, target]}
-        given = {name: values[name] for name in self.parameters_taken}
-        return self.network(x[exists], edge_index, **given)
+        arguments = {name: values[name] for name in self.parameters_taken}
+        return self.network(x[exists], edge_index, **arguments)
 
 
 def as_padded_graphs(module: nn.Module) -> nn.Module:

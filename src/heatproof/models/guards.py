@@ -63,9 +63,9 @@ def refuse_probabilities(table: Tensor, name: str, task: Task) -> None:
         return
     sums_to_1 = (table.double().sum(1) - 1).abs() < ALMOST
     is_distribution = (table >= 0).all(1) & sums_to_1
-    has_fractions = (
-        (table > 0) & (table < 1)
-    ).any()  # zeros and ones alone are no trace of a softmax
+    # Zeros and ones alone are no trace of a softmax.
+    is_fraction = (table > 0) & (table < 1)
+    has_fractions = is_fraction.any()
     if bool(has_fractions & is_distribution.all()):
         raise ProbabilitiesError(
             f"the outputs of {name} are probabilities: at least 0, and of every sample they sum to 1; {task.name} "
@@ -74,7 +74,9 @@ def refuse_probabilities(table: Tensor, name: str, task: Task) -> None:
 
 
 def check_arguments(model: Model, aux: Iterable[str]) -> None:
-    """Raise `UserError` where the data lack what a network's `forward` needs beside x, or bring what it does not take.
+    """Raise `UserError` unless the data bring just the arguments that a network's `forward` takes beside x.
+
+    `aux` are the names of the auxiliary tensors of the data.
 
     >>> from heatproof.models import Model
     >>> check_arguments(Model(nn.Bilinear(2, 2, 2)), ())
@@ -85,23 +87,22 @@ def check_arguments(model: Model, aux: Iterable[str]) -> None:
         parameters = list(signature(model.module.forward).parameters.values())
     except (TypeError, ValueError):  # a scripted network does not say
         return
-    if (
-        model.embedding is None
-        and parameters
-        and parameters[0].kind is not Parameter.VAR_POSITIONAL
-    ):
-        parameters = parameters[1:]  # the first one is x
+    # The first parameter is x, unless there is only `*args`, or x goes in by name as the vectors of an embedding.
+    begins_with_x = bool(parameters) and parameters[0].kind is not Parameter.VAR_POSITIONAL
+    if model.embedding is None and begins_with_x:
+        parameters = parameters[1:]
     by_name = [
         parameter
         for parameter in parameters
         if parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     ]
-    brought = {name for name in aux if not name.startswith("_")}  # others are for the task
-    missing = [
-        parameter.name
-        for parameter in by_name
-        if parameter.default is Parameter.empty and parameter.name not in brought
-    ]
+    # Auxiliary tensors whose name begins with an underscore are for the task, not for the network.
+    brought = {name for name in aux if not name.startswith("_")}
+    missing = []
+    for parameter in by_name:
+        is_required = parameter.default is Parameter.empty
+        if is_required and parameter.name not in brought:
+            missing.append(parameter.name)
     if missing and model.embedding is None:
         if "edge_index" in missing:
             advice = "graphs come dense, as adjacency (B, N, N) and mask (B, N): wrap it in one that takes these names"
@@ -125,7 +126,7 @@ def check_arguments(model: Model, aux: Iterable[str]) -> None:
 
 
 def missing_normalisation(module: nn.Module) -> str | None:
-    """Return what a network's own library says of its normalisation; None where nothing is known.
+    """Return a sentence on the normalisation that a network's library uses with it, for a warning; None if unknown.
 
     timm keeps it with the network; image models of transformers nearly all have one, in their image processor.
 
@@ -145,11 +146,12 @@ def missing_normalisation(module: nn.Module) -> str | None:
 
 
 def untrained_head(module: nn.Module) -> str | None:
-    """Return why the last linear layer looks as if it was never trained, or None.
+    """Return why the last linear layer of a network looks as if it was never trained; None if it does not.
 
-    New layers keep their initial distribution to the last digit; trained ones do not. PyTorch draws weights of
-    `Linear` uniformly from ±1/√(in_features); transformers and timm from a normal distribution of deviation 0.02 or
-    0.01 with biases of 0. A Kolmogorov-Smirnov test tells. A layer with fewer than 1,000 weights is not judged.
+    The weights of a new layer follow the distribution that they were drawn from; those of a trained one do not. PyTorch
+    draws weights of `Linear` uniformly from ±1/√(in_features); transformers and timm from a normal distribution of
+    deviation 0.02 or 0.01 with biases of 0. A Kolmogorov-Smirnov test tells. A layer with fewer than 1,000 weights is
+    not judged.
     """
     linear = [(name, m) for name, m in module.named_modules() if isinstance(m, nn.Linear)]
     if not linear or linear[-1][1].weight.numel() < 1000:
@@ -185,7 +187,7 @@ def or_say(task: Task) -> str:
 
 
 def refuse_nan_weights(model: Model) -> None:
-    """Raise `UserError` for a network with weights or running statistics that are not finite.
+    """Raise `UserError` for a network with trainable weights that are NaN or infinite.
 
     >>> from heatproof.models import Model
     >>> net = nn.Linear(2, 2)
@@ -205,7 +207,7 @@ def refuse_nan_weights(model: Model) -> None:
 
 
 def refuse_byte_range(model: Model, shape: Sequence[int]) -> None:
-    """Raise `UserError` for a mean and std of pixels in 0–255: images are in [0, 1] here.
+    """Raise `UserError` for a mean or std of pixels from 0 to 255: images are in [0, 1] here.
 
     >>> from heatproof.models import Model
     >>> refuse_byte_range(Model(nn.Flatten(), mean=(123.7, 116.3, 103.5)), (3, 8, 8))
@@ -262,7 +264,7 @@ def first_channels(module: nn.Module) -> int | None:
 
 
 def why_not_read(module: nn.Module, shape: Sequence[int]) -> str:
-    """Return what the first layer reads where samples of this shape are something else; empty where that is no reason.
+    """Return a sentence saying that a network's first layer reads other data than samples of this shape; else "".
 
     >>> why_not_read(nn.Conv2d(3, 8, 3), (1, 28, 28))
     'its first layer reads 3 channels, and samples have 1'

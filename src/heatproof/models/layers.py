@@ -15,9 +15,9 @@ from heatproof.types import Batch
 
 
 def activations(model: Model, batch: Batch, layer: str, entering: bool = False) -> Tensor:
-    """Return the output of the layer at a dotted path, (B, …) float32 and detached; with `entering` its input.
+    """Return the output of a layer for the samples of a batch, (B, …) float32; with `entering`, its input instead.
 
-    In passes of at most `model.rows` inputs.
+    `layer` is the layer's dotted path, such as "features.3". A pass has at most `model.rows` inputs, without a gradient.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     >>> activations(Model(net), Batch(("a", "b"), torch.rand(2, 3)), "1").shape
@@ -47,9 +47,10 @@ def activations(model: Model, batch: Batch, layer: str, entering: bool = False) 
 
 @contextmanager
 def recorded(module: nn.Module, name: str, entering: bool = False) -> Iterator[list[Tensor]]:
-    """Yield a list that receives copies of what the module puts out while the context is open; of a tuple the first tensor.
+    """Yield a list to which every call of a module appends its output while the context is open.
 
-    `entering` asks for what it takes, the first of its arguments.
+    With `entering` its input is appended instead. Of several outputs or inputs, it is the first tensor. `name` is that of
+    the module, for the error if there is no tensor.
 
     >>> with recorded(layer := nn.Linear(3, 4), "the layer") as outputs:
     ...     _ = layer(torch.rand(2, 3))
@@ -59,6 +60,7 @@ def recorded(module: nn.Module, name: str, entering: bool = False) -> Iterator[l
     outputs: list[Tensor] = []
 
     def record(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """Append a copy of the call's output or input; torch calls this after the module."""
         value = (*args, *kwargs.values()) if entering else output
         if isinstance(value, tuple | list):
             value = next((item for item in value if isinstance(item, Tensor)), None)

@@ -92,11 +92,15 @@ class Model:
         if rows < 1:
             raise UserError(f"rows must be at least 1, got {rows}")
         self.name = name or type(module).__name__
+
+        # The task, and the names of what it reads off the output.
         output_names = None if classes is None else tuple(map(str, classes))
         if task is None and len(output_names or ()) == 2 and has_one_output(module):
             task = Binary()  # two names for one output are those of no and yes
         self.declared = None if task is None else as_task(task).numbered(output_names)
         self.classes = output_names if self.declared is None else self.declared.names(output_names)
+
+        # Passes and normalisation.
         self.channels_last = channels_last
         self.rows = rows
         self._counts = {"passes": 0, "gradient": 0}  # shared with the same model under another task
@@ -109,6 +113,8 @@ class Model:
         lengths = {values.numel() for values in (self._mean, self._std) if values is not None} - {1}
         if len(lengths) > 1:
             raise UserError(f"mean and std disagree on the number of channels: {sorted(lengths)}")
+
+        # The network itself.
         self.module = frozen_copy(as_padded_graphs(module))
         quick_norms(self.module)
         refuse_squashed(self.module, self.name, self.task)
@@ -149,7 +155,7 @@ class Model:
 
     @property
     def gradient_passes(self) -> int:
-        """Those of them that were differentiated."""
+        """Inputs that went through the network and were differentiated."""
         return self._counts["gradient"]
 
     @gradient_passes.setter
@@ -162,9 +168,9 @@ class Model:
         return self.declared or Classification()
 
     def finished(self, table: Tensor) -> Model:
-        """Return the model with what its task leaves open taken from the readouts (R, K) of reference samples.
+        """Return the model with the open settings of its task computed from readouts (R, K) of reference samples.
 
-        Such as how far a regression's prediction may move and still count as unchanged.
+        An example is how far a regression's prediction may move and still count as unchanged.
         """
         task = self.task.finished(table)
         return self if task == self.task else self.asked(task)
@@ -257,7 +263,10 @@ class Model:
         return torch.device("cpu")
 
     def inputs(self, batch: Batch) -> Tensor:
-        """Return what the network sees: (x − mean) / std on the model's device. Explainers differentiate by this."""
+        """Return the network's inputs for the samples of a batch: (x − mean) / std on the model's device, (B, …).
+
+        With an embedding layer, token ids become vectors. Explainers differentiate by these inputs.
+        """
         x = batch.x.to(self.device)
         if self.embedding is not None and not x.is_floating_point():
             with torch.no_grad():
@@ -270,7 +279,7 @@ class Model:
         return x
 
     def logits(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Return the task's readouts of normalised inputs, (B, K), differentiable: class scores, or predicted numbers.
+        """Run the network on normalised inputs, and return class scores or predicted numbers, (B, K), differentiable.
 
         Auxiliary tensors whose name begins with an underscore are for the task, and are not given to the network.
         """
@@ -289,7 +298,7 @@ class Model:
         return table
 
     def fixed(self, batch: Batch) -> Batch:
-        """Return the samples with the auxiliary tensor that the task reads off the unchanged input, if it needs one.
+        """Return the samples with an auxiliary tensor that fixes what the task explains, if the task needs one.
 
         Some tasks explain a number about something that the model itself chose: segmentation the mean score of the
         region that it predicts, a language model the answer that it gives. That choice is made here, once, on the
@@ -307,16 +316,20 @@ class Model:
         return replace(batch, aux={**batch.aux, name: tensor})
 
     def read(self, output: Any, aux: Mapping[str, Tensor]) -> Tensor:
-        """Return the task's table (B, K) of what the network returned; refuse a single output without a task."""
+        """Return the scores or numbers (B, K) that the task takes from the network's output.
+
+        A network with a single output needs a task to be named: it may be the log-odds of yes, or a number.
+        """
         table = self.task.table(output, aux)
         if self.declared is None and table.shape[1:] == (1,):
             raise UserError(f"{self.name} {ONE_OUTPUT}")
         return table
 
     def _forward(self, inputs: Tensor, aux: Mapping[str, Tensor], read: Read) -> Tensor:
-        """Return what `read` takes from the network's output, in the precision of the inputs.
+        """Run the network on inputs (B, …), and return what `read(output, aux)` takes from its output, in the inputs' type.
 
-        In 16 bits gradients are multiplied by `gradient_scale` while they are inside the network.
+        In 16 bits, small gradients would become 0. They are multiplied by `gradient_scale` when they enter the network
+        from its output, and divided by it when they leave at its input.
         """
         self.passes += len(inputs)
         if inputs.requires_grad and torch.is_grad_enabled():
@@ -340,11 +353,15 @@ class Model:
         return tuple(self.module.modules())
 
     def _call(self, inputs: Tensor, aux: Mapping[str, Tensor], read: Read) -> Tensor:
-        """Call the network, filled up to one of a few sizes of batches, and compiled where that changes nothing."""
+        """Run the network on inputs (B, …) and return what `read(output, aux)` takes from its output, (B, …).
+
+        The pass is padded to one of a few batch sizes, and uses the compiled network where that gives the same result.
+        """
         are_vectors = self.embedding is not None and inputs.is_floating_point()
         by_name = are_vectors and "inputs_embeds" in signature(self.module.forward).parameters
 
         def call(network: Any, x: Tensor, aux_of_x: Mapping[str, Tensor]) -> Tensor:
+            """Return what `read` takes from the output for x; names with an underscore are for the task only."""
             for_network = {
                 name: tensor for name, tensor in aux_of_x.items() if not name.startswith("_")
             }
@@ -354,7 +371,7 @@ class Model:
                 output = network(x, **for_network)
             return read(output, aux_of_x)
 
-        if self._is_hooked():  # a hook would meet the rows that fill up
+        if self._is_hooked():  # a hook would see the padding too
             return call(self.module, inputs, aux)
         size = self.size_of(len(inputs))
         # A compiled network would be compiled again for every size, and hides its operations from
@@ -368,17 +385,22 @@ class Model:
         return in_one_size(partial(call, network), inputs, aux, size)
 
     def size_of(self, rows: int) -> int:
-        """Return the number of inputs in a pass of `rows` samples: on a GPU one of a few sizes, else `rows`.
+        """Return how many inputs a pass of `rows` samples is padded to.
 
-        Libraries choose and build kernels for every new size: up to seconds for a network of depthwise layers in 16
-        bits, more than a filled-up pass costs. A compiled network would be compiled again.
+        On a GPU, a quarter of the largest pass (`self.rows`) or a whole one; a compiled network has large passes padded on
+        the CPU too. All others have `rows`. Libraries choose and build kernels for every new size of a pass, which takes up
+        to seconds for a network of depthwise layers in 16 bits: more than a padded pass costs. A compiled network would
+        be compiled again.
 
         >>> Model(nn.Linear(3, 2)).size_of(5)
         5
         """
+        if rows > self.rows:
+            return rows
         on_gpu = self.device.type != "cpu"
-        is_worth_filling = on_gpu or (self.is_compiled and 2 * rows > self.rows)
-        if rows > self.rows or not is_worth_filling:
+        # On a CPU padding costs time in proportion, so a compiled network's small passes stay small.
+        is_large_compiled_pass = self.is_compiled and 2 * rows > self.rows
+        if not on_gpu and not is_large_compiled_pass:
             return rows
         quarter = self.rows // 4
         return quarter if rows <= quarter else self.rows
@@ -386,20 +408,21 @@ class Model:
     def filled_up(
         self, inputs: Tensor, aux: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the inputs of a pass filled up to `size_of` rows; the caller drops the outputs behind its samples.
+        """Return inputs and auxiliary tensors padded to the `size_of` a pass; the caller drops the surplus outputs.
 
-        For callers that hook a layer, where `logits` does not fill up by itself. The rows added count as no passes.
+        For callers that hook a layer, for which `logits` does not pad by itself. The added rows do not count as passes.
         """
         size = self.size_of(len(inputs))
         self.passes -= size - len(inputs)
-        return fill_up(inputs, size), {name: fill_up(value, size) for name, value in aux.items()}
+        padded_aux = {name: fill_up(value, size) for name, value in aux.items()}
+        return fill_up(inputs, size), padded_aux
 
     def _is_hooked(self) -> bool:
         """Whether a layer has a hook, which a compiled network would not call."""
         return any(m._forward_hooks or m._forward_pre_hooks for m in self._layers)
 
     def _weight_type(self) -> torch.dtype | None:
-        """Return what the network computes in; inputs and readouts keep the precision of the caller."""
+        """Return the floating-point type of the network's weights, which its inputs are converted to; None without any."""
         return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), None)
 
     @cached_property
@@ -413,7 +436,7 @@ class Model:
         return digest(dict(self.module.named_parameters()))
 
     def layer(self, path: str) -> nn.Module:
-        """Return the submodule at a dotted path; the error for a wrong one lists the nearest names."""
+        """Return the layer at a dotted path such as "features.3"; the error for a wrong one lists the nearest names."""
         layers: dict[str, nn.Module] = dict(self.module.named_modules())
         if path in layers:
             return layers[path]
@@ -448,7 +471,10 @@ class Model:
 
 
 def _per_channel(name: str, values: Tensor, x: Tensor) -> Tensor:
-    """Return the values (C,), or one for all, in a shape that is broadcast over x (B, C, …)."""
+    """Return a mean or std (C,) in a shape that broadcasts over x (B, C, …); a single value is for all channels.
+
+    `name`, "mean" or "std", is for the error if x has another number of channels.
+    """
     if values.numel() > 1 and (x.ndim < 2 or x.shape[1] != values.numel()):
         raise UserError(
             f"{name} has {values.numel()} channels but the data has shape {tuple(x.shape[1:])}"

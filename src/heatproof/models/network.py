@@ -30,14 +30,16 @@ class Parts(NamedTuple):
 
 
 def frozen_copy(module: nn.Module) -> nn.Module:
-    """Return the same structure over the same storage, in eval mode, frozen, without in-place activations.
+    """Return a copy of a network for explaining: in eval mode, with frozen weights, and without in-place activations.
+
+    The copy shares the memory of the weights, so it costs nothing, and the network that was given stays as it is.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True))
     >>> copied = frozen_copy(net)
     >>> copied.training, copied[1].inplace, copied[0].weight.data_ptr() == net[0].weight.data_ptr()
     (False, False, True)
     """
-    # `deepcopy` looks up every object in its memo first: what stands there is used in place of a copy.
+    # `deepcopy` uses the objects in its memo in place of copies, so the copy gets these views of the same memory.
     memo: dict[int, Any] = {}
     for layer in module.modules():
         for parameter in layer.parameters(recurse=False):
@@ -74,7 +76,7 @@ def embed_unless_vectors(embed: Callable[[Tensor], Tensor], ids: Tensor) -> Tens
 
 
 def scores_in(output: Any) -> Tensor:
-    """Return the class scores in whatever a network returned: a tensor, something with `logits`, or a tuple or dict.
+    """Return the class scores in a network's output: the output itself, its `logits`, or a tensor in a tuple or dict.
 
     >>> scores_in({"loss": None, "logits": torch.ones(1, 2)}).shape, scores_in((torch.ones(3, 4), "more")).shape
     (torch.Size([1, 2]), torch.Size([3, 4]))
@@ -103,9 +105,9 @@ def in_one_size(
     aux: Mapping[str, Tensor],
     rows: int,
 ) -> Tensor:
-    """Return the outputs of a network that is only ever called with exactly `rows` inputs.
+    """Return the network's outputs for at most `rows` inputs, from a pass of exactly `rows`.
 
-    Fewer are filled up with copies of an input, whose outputs are dropped.
+    Missing inputs are copies of the first one, whose outputs are dropped. So a compiled network sees a single size.
 
     >>> sizes = []
     >>> len(in_one_size(lambda x, aux: sizes.append(len(x)) or 2 * x, torch.ones(7, 1), {}, 8)), sizes
@@ -146,7 +148,10 @@ def digest(state: Mapping[str, Any]) -> str:
 
 
 def channel_values(name: str, values: Channels) -> Tensor | None:
-    """Return a mean or standard deviation of every channel (C,), checked."""
+    """Return a mean or standard deviation as a tensor (C,), one number per channel or one for all; None for None.
+
+    `name`, "mean" or "std", is for the error if the values are no finite numbers.
+    """
     if values is None:
         return None
     try:
@@ -161,7 +166,10 @@ def channel_values(name: str, values: Channels) -> Tensor | None:
 
 
 def _scores_in_mapping(output: Mapping[Any, Any]) -> Tensor:
-    """Return the scores under `logits`, under torchvision's `out`, or the only tensor; refuse to guess among several."""
+    """Return the class scores in a dict: under `logits`, under `out` (as in torchvision), or else its only tensor.
+
+    Several other tensors are a `UserError`.
+    """
     tensors = {key: value for key, value in output.items() if isinstance(value, Tensor)}
     for key in ("logits", "out"):
         if key in tensors:
@@ -178,6 +186,7 @@ def _scores_in_mapping(output: Mapping[Any, Any]) -> Tensor:
 
 
 def _no_scores(output: Any) -> UserError:
+    """Return the error for an output of a network in which no class scores are found."""
     return UserError(
         f"cannot find the class scores in the model's output of type {type(output).__name__}; "
         "return a tensor, a tuple or dict that begins with one, or an object with .logits"

@@ -27,9 +27,12 @@ def quick_norms(module: nn.Module) -> None:
 
 
 def _normalised(layer: Any, x: Tensor) -> Tensor:
-    """Return the output of a batch norm, by the faster gradient where only the input is differentiated."""
+    """Return the output of a batch norm in eval mode, with a faster backward pass where only the input needs a gradient.
+
+    Then the gradient is a single product with a constant.
+    """
     is_learned = any(p is not None and p.requires_grad for p in (layer.weight, layer.bias))
-    # Torch-function modes, by which some explainers watch a network, know torch's own batch norm.
+    # Some explainers intercept torch's functions by name, so torch's own batch norm has to run for them.
     is_watched = torch._C._len_torch_function_stack() or torch.compiler.is_compiling()
     needs_gradient = x.requires_grad and torch.is_grad_enabled()
     if layer.training or is_learned or is_watched or not needs_gradient:
@@ -42,6 +45,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, layer: Any) -> Tensor:
+        """Return the layer's output for x, and keep the factor 1 / √(variance + eps) · weight for the gradient."""
         dtype = torch.promote_types(x.dtype, torch.float32)  # 16 bits have no room for eps
         scale = (layer.running_var.to(dtype) + layer.eps).rsqrt()
         if layer.weight is not None:

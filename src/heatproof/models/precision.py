@@ -33,7 +33,7 @@ def check_precision(name: Any) -> Precision:
 
 
 def weight_type(name: str) -> torch.dtype | None:
-    """The type that weights are converted to; None when they stay as they are.
+    """Return the type that weights are converted to for a precision by name; None if they stay as they are.
 
     >>> weight_type("bfloat16"), weight_type("tf32")
     (torch.bfloat16, None)
@@ -43,7 +43,9 @@ def weight_type(name: str) -> torch.dtype | None:
 
 @contextmanager
 def arithmetic(name: str) -> Iterator[None]:
-    """Allow the 10-bit products of TF32 on a GPU, or forbid them, while the context is open.
+    """Set whether a GPU may round the factors of products to 10 bits (TF32) while the context is open.
+
+    It may only for the precision `name` "tf32".
 
     >>> with arithmetic("float32"):
     ...     torch.backends.cuda.matmul.allow_tf32
@@ -64,7 +66,7 @@ def arithmetic(name: str) -> Iterator[None]:
 
 
 def scale_gradient(value: Tensor, factor: float) -> Tensor:
-    """The value itself, with its gradient multiplied by a factor on the way back.
+    """Return the value unchanged, but with its gradient multiplied by a factor in the backward pass.
 
     float16 cannot hold numbers below 6e-8. A gradient that is multiplied where it enters the network and divided where
     it leaves keeps its small entries.

@@ -43,7 +43,10 @@ def seeded(build: Callable[[], Network], seed: int) -> Network:
 def random_weights(
     model: Model, seed: int, draw: int = 0, scheme: Scheme = "permute"
 ) -> dict[str, Tensor]:
-    """Return new values for every floating-point parameter, by name; draws are keyed by seed, name and number.
+    """Return random values for every floating-point parameter of a model, by name: its own values in random order.
+
+    With a `scheme` other than "permute", they are normal numbers with the parameter's mean and deviation instead. Draws
+    depend on the seed, the parameter's name and the number `draw`.
 
     >>> model = Model(torch.nn.Linear(3, 2))
     >>> new = random_weights(model, seed=0)["weight"]
@@ -69,7 +72,7 @@ def random_weights(
 def with_weights(
     model: Model, weights: Mapping[str, Tensor], refit_on: Batch | None = None
 ) -> Model:
-    """Return a model like this one, not compiled, with some parameters replaced; it shares the others.
+    """Return a copy of a model with some weights replaced, by name; it shares the others and is not compiled.
 
     With `refit_on` the running statistics of batch norms become those of these samples, which go through the network
     in one batch. The old statistics are those of activations under the old weights; with them, the activations of a
@@ -101,14 +104,14 @@ def with_weights(
 
 
 def _refit(model: Model, norms: Collection[_BatchNorm], batch: Batch) -> None:
-    """Set the running mean and variance of batch norms to those of their inputs in one pass of the batch.
+    """Set the running mean and variance of the batch norms `norms` to those of their inputs in a pass of the batch.
 
-    In training mode a batch norm updates these statistics itself, so it is put into it for one pass.
+    A batch norm updates these statistics itself in training mode, so it is in training mode for one pass.
     """
     momentum_before = {norm: norm.momentum for norm in norms}
     rows_before = model.rows
-    # On a GPU a pass is filled up to `model.rows` with copies of a sample, which would count in the statistics; a batch
-    # larger than `rows` never is.
+    # On a GPU a pass is padded to `model.rows` with copies of a sample, which would count in the statistics. A batch larger
+    # than `rows` is never padded.
     model.rows = 0
     for norm in norms:
         for name, buffer in list(norm.named_buffers(recurse=False)):
@@ -139,9 +142,10 @@ def is_randomisable(model: Model) -> bool:
 
 
 def layers_in_order(model: Model, batch: Batch) -> list[list[str]]:
-    """Return the names of the parameters of each layer, from the input to the output, as a pass of the batch calls them.
+    """Return the names of each layer's parameters, with layers in the order in which a pass of the batch calls them.
 
-    A layer is a module with parameters of its own. One that is used without being called follows the one before it.
+    A layer is a module with parameters of its own. One whose parameters are used without calling it follows the layer
+    that is defined before it.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2))
     >>> layers_in_order(Model(net), Batch(("a",), torch.rand(1, 3)))

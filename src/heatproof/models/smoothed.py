@@ -77,6 +77,7 @@ class Smoothed(Model):
         seed: int = 0,
         name: str | None = None,
     ) -> None:
+        """Check the parameters, and take over what the smoothed model shares with the model inside; see the class."""
         _check_smoothing(model, keep, samples, masks, fill)
         self.base = model
         self.keep = float(keep)
@@ -133,7 +134,7 @@ class Smoothed(Model):
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of the network's fingerprint and all parameters of the smoothing."""
+        """The sha256 of the network's fingerprint and all parameters of the smoothing."""
         parameters = (
             self.keep,
             self.samples,
@@ -146,7 +147,7 @@ class Smoothed(Model):
         return hashlib.sha256(f"{self.base.fingerprint}|{parameters!r}".encode()).hexdigest()
 
     def layer(self, path: str) -> nn.Module:
-        """Refused: a layer sees `samples` masked versions of an input, so it has no one feature map of the input."""
+        """Raise `UserError`: a layer sees many masked versions of an input, so it has no single feature map of it."""
         raise UserError(
             f"{self.name} averages over masked inputs, so a layer such as {path!r} has no single feature map; "
             "use the model inside (grad_cam on a smoothed model is not defined)"
@@ -162,7 +163,11 @@ class Smoothed(Model):
         return self.levels(n) < self.keep
 
     def levels(self, n: int) -> Tensor:
-        """Return the λ above which each mask keeps each of n features, (samples, n) in (0, 1); the same for every input."""
+        """Return thresholds (samples, n) in (0, 1): mask t keeps feature j if its λ is above levels[t, j].
+
+        So one draw gives the masks for every λ, and masks for a larger λ keep all features that those for a smaller one
+        keep. The thresholds depend on the seed only, not on the input.
+        """
         if n in self._levels:
             return self._levels[n]
         key = rand.keys(self.seed, ("bank",), f"smoothing {self.masks}")
@@ -180,7 +185,10 @@ class Smoothed(Model):
         return self._levels[n]
 
     def _shares(self, batch: Batch, n: int) -> Tensor:
-        """Return the λ of every feature, (B, n) float64 or, where all samples have the same, (1, n)."""
+        """Return with which share λ masks keep each feature, (B, n) float64, or (1, n) where all samples have the same.
+
+        That is `self.keep`, unless the batch brings its own λ in `aux`; it may do so for its first features only.
+        """
         keep = batch.aux.get(KEEP)
         if keep is None:
             return torch.full((1, n), self.keep, dtype=torch.float64)
@@ -193,7 +201,11 @@ class Smoothed(Model):
         return self.levels(n).to(shares.device) < shares[:, None]
 
     def each(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Return the logs of the probabilities for every mask, (B, samples, classes) float64, differentiable."""
+        """Return the log-probabilities of each input under every mask, (B, samples, classes) float64, differentiable.
+
+        Each input runs `self.samples` times through the base model, each time with the features that one mask of the
+        bank leaves out replaced by the fill value.
+        """
         aux = aux or {}
         batch = Batch(tuple(str(i) for i in range(len(inputs))), inputs, aux)
         refuse_changing(self.features, inputs.shape)
@@ -204,7 +216,7 @@ class Smoothed(Model):
         always_kept = fixed(self.features, batch)
         fill = self._fill(batch, inputs, segments)
 
-        # Pairs of an input and a mask in one list: the masks of input 0, those of input 1, …
+        # Pairs of an input and a mask are numbered in one list: the masks of input 0, those of input 1, …
         pairs = torch.arange(len(inputs) * self.samples, device=inputs.device)
         log_probabilities = []
         for chunk in torch.split(pairs, max(1, self.base.rows)):
@@ -226,17 +238,20 @@ class Smoothed(Model):
         return torch.cat(log_probabilities).reshape(len(inputs), self.samples, -1)
 
     def logits(self, inputs: Tensor, aux: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Return the logs of the mean probabilities (B, classes), differentiable; or of the shares of votes.
+        """Return the class scores of the smoothed model, (B, classes): logs of a mean over `self.samples` masks.
 
-        Sums are in float64: in float32 an exact tie between two classes goes either way.
+        By default that is the mean of the class probabilities of the masked inputs, differentiable. With `self.votes` it
+        is the share of masks that predict a class, without a gradient.
         """
+        # (B, samples, classes) in float64. In float32, rounding would decide exact ties between two classes.
         log_probabilities = self.each(inputs, aux)
         if self.votes:
             is_nan = log_probabilities.isnan().flatten(1).any(1, keepdim=True)
             shares = _votes(log_probabilities).mean(1).masked_fill(is_nan, torch.nan)
-            return shares.clamp(min=torch.finfo(torch.float32).tiny).log().float()
-        mean: Tensor = log_probabilities.logsumexp(1) - math.log(self.samples)
-        return mean.float()
+            smallest = torch.finfo(torch.float32).tiny  # for classes without a vote
+            return shares.clamp(min=smallest).log().float()
+        log_mean: Tensor = log_probabilities.logsumexp(1) - math.log(self.samples)
+        return log_mean.float()
 
     def scores(self, batch: Batch) -> Tensor:
         """Return the `logits` of samples (B, classes) without a gradient, as many at a time as go into a pass."""
@@ -261,12 +276,16 @@ class Smoothed(Model):
         rule: RadiusRule = "per_mask",
         delta: float = 0.1,
     ) -> Tensor:
-        """The number of features that can surely be added to x ⊙ mask without changing the prediction, (B,) int64.
+        """Return how many features can be added to x ⊙ mask, whichever they are, without changing the prediction, (B,).
 
-        `mask` (B, n) boolean is the explanation; without one x itself is x ⊙ α, and any of its features may change.
-        "per_mask", from what every single mask says, and the paper's "lipschitz", from the gap of the means and the
-        largest share of masks that keep one feature, are exact for this model and its bank. "bernoulli", for Bernoulli
-        masks, is about the mean over *all* masks and holds with probability 1 − delta, which only it uses.
+        `mask` (B, n) boolean is the explanation: the features that x keeps. Without one x itself is taken, and any of its
+        features may change. There are three rules for this certified radius:
+
+        - "per_mask": from the outputs of every single mask; exact for this model and its masks;
+        - "lipschitz" (MuS, Xue et al. 2023): from the gap between the means of the two best classes and the largest share of
+          masks that keep a feature; exact as well, and never larger than the first;
+        - "bernoulli": about the mean over *all* Bernoulli masks, of which the model has a sample; it holds with
+          probability 1 − delta, which the other rules do not use.
 
         >>> from heatproof.features import Pixels
         >>> model = Smoothed(Model(nn.Linear(4, 2)), keep=0.125, samples=16, features=Pixels(), masks="quantised")
@@ -294,9 +313,10 @@ class Smoothed(Model):
         delta: float = 0.1,
         target: Tensor | None = None,
     ) -> dict[RadiusRule, Tensor]:
-        """Return `radius` by every rule that holds for these masks, from the same passes; NaN where it is undefined.
+        """Return the certified radius (B,) by each rule that holds for this kind of masks, all from the same passes.
 
-        That is where a score is not finite and, with a `target` (B,), where another class is predicted.
+        A radius is how many features can be added to x ⊙ mask without changing the prediction; see `radius`. It is NaN
+        where a score is not finite and, with a `target` (B,), where another class is predicted.
 
         >>> from heatproof.features import Pixels
         >>> model = Smoothed(Model(nn.Linear(4, 2)), keep=0.125, samples=16, features=Pixels())
@@ -327,7 +347,8 @@ class Smoothed(Model):
 
         radii: dict[RadiusRule, Tensor] = {"per_mask": per_mask_radius(lead, banks, free, guard)}
         gaps = lead.mean(1).amin(1) - guard
-        # Only features that can be added count. Where all have the same λ, so may those that cannot.
+        # The λ that counts is the largest among features that can be added. Where samples bring no λ of their own, all
+        # features have the same, and counting the others as well changes nothing.
         counted = free if KEEP in batch.aux else exists
         share_kept = banks.double().mean(1).expand(len(lead), -1)
         radii["lipschitz"] = _radii_by_largest_share(gaps, share_kept, counted)
@@ -345,9 +366,10 @@ class Smoothed(Model):
         return radii
 
     def _existing_and_free(self, batch: Batch, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return which of n features each sample has, and which of them masks may leave out, (B, n) boolean each.
+        """Return which of n features each sample has, and which of these masks may leave out, (B, n) boolean each.
 
-        n is that of `mask`, if it has more: other samples of the batch that it was made for may have had more features.
+        Some groupings always keep features, such as special tokens. n is the number of columns of `mask` (B, n), if it
+        has more columns than any sample has features: it may come from a larger batch.
         """
         segments = self.features.segments(batch)
         counts = count(segments)
@@ -365,7 +387,10 @@ class Smoothed(Model):
         return exists, free
 
     def _each_of_masked(self, batch: Batch, mask: Tensor | None) -> Tensor:
-        """Return `each` of the samples with only the features in `mask` (all without one), without a gradient."""
+        """Return the log-probabilities of masked samples under every mask of the bank, (B, samples, classes).
+
+        Of each sample only the features in `mask` (B, n) are left, all without one. No gradient.
+        """
         with torch.no_grad():
             inputs, aux = self.inputs(batch), batch.aux
             if mask is not None:
@@ -381,16 +406,20 @@ class Smoothed(Model):
 
 
 def _votes(logs: Tensor) -> Tensor:
-    """One-hot votes (B, samples, classes) float64 of the masks."""
+    """Return 1 for the class that each mask predicts and 0 for the others, (B, samples, classes) float64."""
     return nn.functional.one_hot(logs.argmax(2), logs.shape[2]).double()
 
 
 def _radii_by_largest_share(
     gaps: Tensor, shares: Tensor, counted: Tensor, rule: RadiusRule = "lipschitz"
 ) -> Tensor:
-    """Return `mus_radius` of every sample (B,) for the largest of the `shares` λ (B, n) among the features `counted` (B, n).
+    """Return the certified radius of each sample, (B,), from the gap of its class probabilities and a share λ of masks.
 
-    A sample none of whose features is ever kept has the radius n: nothing that is added is seen.
+    gaps     (B,) the gap between the two best classes
+    shares   (B, n) the share λ of masks that keep each feature
+    counted  (B, n) the features among which the largest λ is taken
+
+    If no mask keeps any of the features, adding them changes nothing, and the radius is n.
     """
     largest = shares.masked_fill(~counted, 0.0).amax(1)
     radii = []
@@ -403,7 +432,9 @@ def _radii_by_largest_share(
 
 
 def refuse_changing(features: Grouping, shape: Sequence[int]) -> None:
-    """Refuse features that are found anew in a masked input, as superpixels are; hidden tokens keep their numbers.
+    """Raise `UserError` for features that depend on the values of an input, such as superpixels.
+
+    A smoothed model masks inputs, which would change these features. Patches, windows, columns and tokens stay.
 
     >>> refuse_changing(Patches(4), (1, 3, 8, 8))
     """
@@ -415,7 +446,7 @@ def refuse_changing(features: Grouping, shape: Sequence[int]) -> None:
 
 
 def check_quantised(keep: float, samples: int) -> None:
-    """Refuse a share λ = keep that quantised masks cannot have exactly: keep·samples must be whole.
+    """Raise `UserError` for a share `keep` that quantised masks cannot have exactly: keep · samples must be whole.
 
     >>> check_quantised(0.25, 64)
     """

@@ -49,7 +49,7 @@ class TrainingRows:
 
 
 def _as_rows(value: Any) -> Any:
-    """Return rows (n, F) of a frame, an array or a tensor; None stays None."""
+    """Return the rows (n, F) of a frame, an array or a tensor as `TrainingRows`, for a field of an imputer; None stays."""
     if value is None or isinstance(value, TrainingRows):
         return value
     try:
@@ -75,7 +75,10 @@ class NearestRows:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
-        """Return rows (B, F) whose removed columns are means over the nearest reference rows."""
+        """Return rows x (B, F) with the columns filled in where `keep` (B, F) is false.
+
+        A column becomes its mean over the reference rows that are nearest in the columns that are kept.
+        """
         _check_rows(KNearest.name, x, keep, ids)
         if not len(x):
             return x
@@ -105,7 +108,11 @@ class ChainedRegressions:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
-        """Return rows (B, F) whose removed columns are predicted from the others, again and again."""
+        """Return rows x (B, F) with the columns filled in where `keep` (B, F) is false: MICE, chained regressions.
+
+        Removed columns begin at their means. In each of `self.rounds` rounds, every removed column is predicted from the
+        current values of all others. With `self.draws`, the prediction is drawn from its posterior N(mean, variance).
+        """
         names = _check_rows(Mice.name, x, keep, ids)
         row = torch.where(keep.cpu(), x.detach().double().cpu(), self.mean)
         noise = torch.zeros_like(row)
@@ -116,6 +123,7 @@ class ChainedRegressions:
         for _ in range(self.rounds):
             for column in removed_columns:
                 value = self.intercepts[column] + row @ self.weights[column]
+                # The variance of a Bayesian ridge prediction (Bishop 2006, equation 3.59): xᵀΣx plus the noise.
                 centred = row - self.mean
                 variance = (centred @ self.spread[column] * centred).sum(1) + self.noise[column]
                 value = value + noise[:, column] * variance.clamp(min=0).sqrt()
@@ -142,7 +150,7 @@ class KNearest:
     data: Rows = None
 
     def bound(self, reference: Tensor, features: Any) -> NearestRows:
-        """Return the imputer that has the rows of `data`, or `reference` (R, F)."""
+        """Return the imputer that searches the rows of `self.data`, or else the reference samples (R, F)."""
         rows = _complete_rows(self.name, self.data, reference)
         imputer = _sklearn("sklearn.impute", self.name).KNNImputer(n_neighbors=self.k)
         return NearestRows(imputer.fit(rows.numpy()))
@@ -169,7 +177,11 @@ class Mice:
     data: Rows = None
 
     def bound(self, reference: Tensor, features: Any) -> ChainedRegressions:
-        """Return the imputer that learnt from the rows of `data`, or from `reference` (R, F)."""
+        """Return the imputer fitted to the rows of `self.data`, or else to the reference samples (R, F).
+
+        For each column a Bayesian ridge regression on all other columns is fitted, by scikit-learn. With a single row or
+        column there is nothing to regress on, and the imputer predicts the means.
+        """
         rows = _complete_rows(self.name, self.data, reference)
         n, columns = rows.shape
         weights = torch.zeros(columns, columns, dtype=torch.float64)
@@ -184,7 +196,9 @@ class Mice:
                 intercepts[column] = float(fitted.intercept_)
                 noise[column] = 1 / float(fitted.alpha_)
                 covariance = torch.from_numpy(fitted.sigma_)
-                spread[column][torch.tensor(others)[:, None], torch.tensor(others)] = covariance
+                # Write the covariance (F − 1, F − 1) into the rows and columns of the other columns.
+                index = torch.tensor(others)
+                spread[column][index[:, None], index] = covariance
         return ChainedRegressions(
             mean=rows.mean(0),
             weights=weights,
@@ -199,7 +213,10 @@ class Mice:
 
 
 def _complete_rows(name: str, data: TrainingRows | None, reference: Tensor) -> Tensor:
-    """Return the rows to learn from, without those that have gaps, (n, F) float64 on the CPU."""
+    """Return the complete rows of a table that an imputer is fitted to, (n, F) float64 on the CPU.
+
+    They are those of the user's `data`, or else of the `reference` samples (R, F). `name` is the imputer's, for errors.
+    """
     if reference.ndim != 2:
         raise UserError(
             f"{name} is for the columns of tables (F,), got samples of shape {tuple(reference.shape[1:])}; images have "
@@ -217,7 +234,7 @@ def _complete_rows(name: str, data: TrainingRows | None, reference: Tensor) -> T
 
 
 def _check_rows(name: str, x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the ids of the rows; refuse what is no table."""
+    """Check the arguments of an imputer of tables, and return the ids of the rows; raise unless x is (B, F)."""
     names = check(x, keep, ids)
     if x.ndim != 2:
         raise UserError(f"{name} is for rows of tables (B, F), got shape {tuple(x.shape)}")

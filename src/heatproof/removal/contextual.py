@@ -121,7 +121,10 @@ class OwnBaseline:
     def of(
         self, explainer: Any, mean: Sequence[float] | None, std: Sequence[float] | None
     ) -> DatasetMean:
-        """Return the constant in the data's own units, with the `mean` and `std` that a model normalises by."""
+        """Return the imputer that replaces removed values by the baseline of an explainer, in the data's own units.
+
+        `mean` and `std` are those by which the model normalises: a baseline is often a number of the normalised input.
+        """
         explainer = _innermost(explainer)
         for name in ("background", "fill"):
             rows: Any = getattr(explainer, name, None)

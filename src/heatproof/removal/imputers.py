@@ -104,6 +104,7 @@ class DatasetMean:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
+        """Return x (B, …) with the mean of the data set where `keep` (B, …) is false; ids and seed are unused."""
         check(x, keep, ids)
         channels = x.shape[1]
         if len(self.mean) not in (1, channels):
@@ -128,6 +129,7 @@ class ImageMean:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
+        """Return x (B, C, …) with the mean of each channel where `keep` (B, …) is false; ids and seed are unused."""
         check(x, keep, ids)
         _refuse_tables(self.name, x)
         positions = tuple(range(2, x.ndim))
@@ -151,6 +153,7 @@ class Blur:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
+        """Return x (B, C, …) with its blurred values where `keep` (B, …) is false; ids and seed are unused."""
         check(x, keep, ids)
         _refuse_tables(self.name, x)
         reach = math.ceil(_TRUNCATE * self.sigma)
@@ -175,6 +178,7 @@ class UniformNoise:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
+        """Return x (B, …) with noise where `keep` (B, …) is false, drawn by the seed and the `ids` of the samples."""
         names = check(x, keep, ids)
         noise = torch.empty_like(x)
         for rows, drawn in _draws(uniform, x, names, seed, "removal: uniform noise"):
@@ -209,6 +213,11 @@ class NoisyLinear:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
+        """Return x (B, C, …) with the pixels filled in where `keep` (B, …) is false.
+
+        They are solved for in one linear system per sample, up to `self.tolerance`. Then noise of deviation `self.sigma`
+        is added to them, drawn by the seed and the `ids` of the samples.
+        """
         names = check(x, keep, ids)
         _refuse_tables(self.name, x)
         refuse_empty("noisy_linear", keep, names)
@@ -242,7 +251,11 @@ class PublishedNoisyLinear(NoisyLinear):
 
 
 def check(x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the ids of the samples; raise `UserError` for a call that no imputer can answer."""
+    """Check the arguments of an imputer, and return the ids of the samples: by default their numbers.
+
+    x are samples (B, C, …) or rows of a table (B, F), and `keep` says which positions (B, …) stay. `UserError` says which
+    shape or type is wrong, or which sample has values that are NaN or infinite.
+    """
     is_row = x.ndim == 2 and keep.shape == x.shape
     has_positions = x.ndim in (3, 4, 5)
     if not (is_row or has_positions) or not x.is_floating_point():
@@ -270,7 +283,7 @@ def check(x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> tuple[str, ...]
 
 def _check_finite(x: Tensor, names: Sequence[str]) -> None:
     """Raise `UserError` for a sample with values that are NaN or infinite."""
-    # The sum is cheap and tells in most cases; it may overflow for finite numbers, so a bad one is looked into.
+    # The sum is cheap, and where it is finite, so are all values. A sum that is not may be an overflow of finite values.
     if bool(torch.isfinite(x.sum())):
         return
     is_finite = torch.isfinite(x).flatten(1).all(1)
@@ -313,9 +326,10 @@ def _draws(
     seed: int,
     purpose: str,
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of the samples with random numbers in the shape of these samples of x.
+    """Yield random numbers for the samples x (B, …) chunk by chunk: (slice of the samples, numbers in their shape).
 
-    Evaluations often impute one sample with many masks: its draws are made once per chunk and repeated.
+    `draw(keys, shape)` draws them, and the keys come from the seed, the `ids` of the samples and the `purpose`. Tests
+    often impute one sample with many masks, under one id: its numbers are drawn once per chunk and repeated.
     """
     sample_shape = x.shape[1:]
     at_once = _DRAWS_AT_ONCE_CPU if x.device.type == "cpu" else _DRAWS_AT_ONCE_GPU
@@ -325,5 +339,6 @@ def _draws(
         distinct = list(dict.fromkeys(chunk))
         drawn = draw(keys(seed, distinct, purpose).to(x.device), sample_shape).to(x.dtype)
         if len(distinct) < len(chunk):
-            drawn = drawn[[distinct.index(name) for name in chunk]]
+            row_of_sample = [distinct.index(name) for name in chunk]
+            drawn = drawn[row_of_sample]
         yield slice(start, start + len(chunk)), drawn

@@ -42,10 +42,12 @@ class Biharmonic:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
+        """Return images x (B, C, H, W) with biharmonic values where `keep` (B, H, W) is false; `seed` is unused."""
         _check_images(self.name, x, keep, ids)
         inpaint = _library("skimage.restoration", "scikit-image", self.name).inpaint_biharmonic
 
         def fill(image: Pixels, removed: NDArray[np.bool_]) -> Pixels:
+            """Return an image (C, H, W) with its `removed` pixels (H, W) filled in by scikit-image."""
             filled: Pixels = inpaint(image, removed, channel_axis=0)
             return filled
 
@@ -71,15 +73,17 @@ class Telea:
     def __call__(
         self, x: Tensor, keep: Tensor, ids: Sequence[str] | None = None, seed: int = 0
     ) -> Tensor:
+        """Return images x (B, C, H, W) filled in by fast marching where `keep` (B, H, W) is false; `seed` is unused."""
         _check_images(self.name, x, keep, ids)
         cv2 = _library("cv2", "opencv-python-headless", self.name)
 
         def fill(image: Pixels, removed: NDArray[np.bool_]) -> Pixels:
+            """Return an image (C, H, W) with its `removed` pixels (H, W) filled in by OpenCV, channel by channel."""
             mask = removed.astype(np.uint8)
             channels = []
             for plane in image:
                 filled = cv2.inpaint(plane, mask, self.radius, cv2.INPAINT_TELEA)
-                # It continues slopes without end, which OpenCV cuts at 0 and 255 where pixels are bytes.
+                # The method continues slopes without limit. OpenCV clips bytes to 0 … 255, but not floats.
                 kept = plane[~removed]
                 channels.append(np.clip(filled, kept.min(), kept.max()))
             return np.stack(channels)
@@ -88,7 +92,7 @@ class Telea:
 
 
 def _check_images(name: str, x: Tensor, keep: Tensor, ids: Sequence[str] | None) -> None:
-    """Refuse what is no image, and images of which nothing is kept."""
+    """Raise `UserError` unless x holds images (B, C, H, W) and at least one pixel of each is kept."""
     names = check(x, keep, ids)
     if x.ndim != 4:
         raise UserError(
@@ -100,8 +104,11 @@ def _check_images(name: str, x: Tensor, keep: Tensor, ids: Sequence[str] | None)
 def _inpainted(
     fill: Callable[[Pixels, NDArray[np.bool_]], Pixels], x: Tensor, keep: Tensor
 ) -> Tensor:
-    """Return images whose removed pixels are those of `fill(image, removed)`, with an image (C, H, W) and (H, W)."""
-    # The values of removed pixels must not matter, so they are not even passed on.
+    """Return images x (B, C, H, W) with the pixels filled in where `keep` (B, H, W) is false, one image at a time.
+
+    `fill(image, removed)` fills an image (C, H, W), given its removed pixels (H, W).
+    """
+    # The values of removed pixels must not matter, so `fill` gets zeros in their place.
     known = with_fill(x.detach().float(), keep, torch.zeros((), device=x.device)).cpu().numpy()
     removed = (~keep).cpu().numpy()
     filled = torch.empty(x.shape, dtype=torch.float32)

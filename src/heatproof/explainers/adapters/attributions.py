@@ -107,7 +107,10 @@ class Captum(Adapter):
             )
 
     def library_call(self, model: Model, batch: Batch) -> Compute:
-        """Return the call of the method's `attribute`, on a method that is bound to the copy of the network."""
+        """Return a function (network, inputs, classes) → maps that calls Captum's `attribute` on a copy of the network.
+
+        The user's arguments and baseline go into the call; samples as the baseline are normalised first.
+        """
         arguments = unwrapped(self.arguments)
         if isinstance(self.baseline, Examples):
             self.baseline.check_shape(batch.x.shape[1:])
@@ -122,7 +125,11 @@ class Captum(Adapter):
         return compute
 
     def _bound_method(self, network: nn.Module) -> Any:
-        """Return the Captum object for a network: a new one of a class or function, or a copy of a bound object."""
+        """Return the Captum object that explains `network`.
+
+        The user gave a class or a function, which is called with the network (and the layer, if one is named), or an
+        object that is bound to the model's network already, of which a copy is bound to this one.
+        """
         method = resolved("captum.attr", "captum", self.attribution.value)
         if not isinstance(method, type) and hasattr(method, "attribute"):
             return _rebound(method, network, self._label)
@@ -164,7 +171,7 @@ class Quantus(Adapter):
         return self.draws
 
     def library_call(self, model: Model, batch: Batch) -> Compute:
-        """Return the call of the function, with arrays for tensors."""
+        """Return a function (network, inputs, classes) → maps that calls the user's `explain_func` with arrays."""
         arguments = unwrapped(self.arguments)
 
         def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
@@ -222,7 +229,7 @@ class PytorchGradCam(Adapter):
         return self.layer if isinstance(self.layer, tuple) else (self.layer,)
 
     def library_call(self, model: Model, batch: Batch) -> Compute:
-        """Return the call of the class activation map, on the layers of the copy of the network."""
+        """Return a function (network, inputs, classes) → maps that calls pytorch-grad-cam on a copy of the network."""
         targets_module = library("pytorch_grad_cam.utils.model_targets", "grad-cam")
         method = resolved("pytorch_grad_cam", "grad-cam", self.method.value)
         options, arguments = unwrapped(self.options), unwrapped(self.arguments)
@@ -275,12 +282,16 @@ class Zennit(Adapter):
         self._composite_object()
 
     def library_call(self, model: Model, batch: Batch) -> Compute:
-        """Return the call of the attributor with the composite, which is registered for the call only."""
+        """Return a function (network, inputs, classes) → maps that calls zennit's attributor with the composite.
+
+        The composite is registered on the network for the call only.
+        """
         attributor = getattr(library("zennit.attribution", "zennit"), ATTRIBUTORS[self.attributor])
         arguments = unwrapped(self.arguments)
 
         def compute(network: nn.Module, inputs: Tensor, classes: Tensor) -> Any:
             def one_at_target(scores: Tensor) -> Tensor:
+                """Return the relevance that the backward pass begins with: 1 at each target's score and 0 elsewhere."""
                 return torch.zeros_like(scores).scatter_(1, classes[:, None], 1.0)
 
             with attributor(network, self._composite_object(), **arguments) as attribute:
@@ -318,7 +329,10 @@ def _draws(setting: bool | None, method: Foreign, is_bound_method: bool) -> bool
 
 
 def _rebound(method: Any, network: nn.Module, name: str) -> Any:
-    """Return a copy of a Captum object that is bound to another copy of its network, with all its layers."""
+    """Return a copy of a Captum object that refers to `network`, a copy of the network it was made for, and its layers.
+
+    `name` is for the error if the object was made for another network.
+    """
     bound_network = getattr(method, "forward_func", None)
     if not isinstance(bound_network, nn.Module):
         raise UserError(
@@ -330,10 +344,11 @@ def _rebound(method: Any, network: nn.Module, name: str) -> Any:
         raise UserError(
             f"{name} is bound to another network than the model under test; give the class instead"
         )
-    # `deepcopy` takes what its memo already has for an object, here the layer at the same path.
+    # `deepcopy` uses the objects in its memo in place of copies: here the new network's layer at the same path.
     memo = {id(layer): new_layers[path] for path, layer in old_layers.items()}
     return copy.deepcopy(method, memo)
 
 
 def _layer_types(layers: Mapping[str, nn.Module]) -> list[tuple[str, type]]:
+    """Return paths and types of layers, by which two copies of a network are recognised."""
     return [(path, type(layer)) for path, layer in layers.items()]

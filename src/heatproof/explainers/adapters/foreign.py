@@ -62,7 +62,9 @@ class Foreign:
 
 
 def call_arguments(arguments: Any) -> dict[str, Any] | None:
-    """Return the arguments of a library's call with all but plain data wrapped in `Foreign`, for the manifest.
+    """Return the arguments of another library's call in a form that can be compared and stored in a run's manifest.
+
+    Numbers and texts stay; objects are wrapped in `Foreign`, which knows them by a hash of their content.
 
     >>> call_arguments({"steps": 3, "fill": np.zeros(2)})
     {'steps': 3, 'fill': numpy.ndarray#...}
@@ -84,7 +86,7 @@ Arguments = Annotated[Any, BeforeValidator(call_arguments)]
 
 
 def unwrapped(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Undo `call_arguments`: return the arguments of the library's call.
+    """Return the arguments of another library's call with their objects as the user gave them, not wrapped.
 
     >>> unwrapped(call_arguments({"steps": 3, "where": [1, 2]}))
     {'steps': 3, 'where': [1, 2]}
@@ -96,7 +98,9 @@ def unwrapped(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def library(module: str, extra: str) -> Any:
-    """Import a module of a library that may not be installed; `extra` of heatproof installs it.
+    """Return an imported module of a library that may not be installed.
+
+    If it is not, the error says how to install it: with heatproof's extra dependencies `extra`.
 
     >>> library("no_such_library.attr", "no-such-extra")
     Traceback (most recent call last):
@@ -190,7 +194,11 @@ def _feed(update: Callable[[bytes], None], value: Any, visited: dict[int, int]) 
 
 
 def _contents(value: Any) -> list[Any]:
-    """Return what an object that holds no numbers consists of."""
+    """Return the parts of an object that decide what it does, for a hash of its content.
+
+    For a function these are its code, defaults and closure; for most other objects, their attributes. Networks and
+    modules have none: they are the model's, or a library's.
+    """
     if isinstance(value, list | tuple):
         return list(value)
     if isinstance(value, functools.partial):

@@ -62,7 +62,7 @@ class Adapter(Explainer):
         check_network(self._label, model)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, …) for the classes `target` (B,)."""
+        """Return the library's maps (B, …) of the classes `target` (B,), in the shape of the model's inputs."""
         return foreign_maps(
             self._label,
             self.library_call(model, batch),
@@ -86,13 +86,14 @@ def foreign_maps(
     draws: bool,
     alone: bool,
 ) -> Tensor:
-    """Return maps (B, …) of another library's explainer, in the shape of `model.inputs(batch)`.
+    """Return the maps of another library's explainer, in the shape of the model's inputs (B, …).
 
-    The explainer gets a copy of the network that shares its weights, so that the hooks, replaced layers and attributes
-    that it leaves behind are on the copy, also if it fails. If it `draws` random numbers, it gets one sample at a time,
-    and torch's, NumPy's and Python's global generators are seeded with `library_seed(seed, sample)` and restored. An
-    explainer that draws although `draws` is false is an error. `alone` asks for one sample at a time as well, and so do
-    auxiliary tensors, because then every input that the explainer runs is a version of that sample.
+    `compute(network, inputs, classes)` calls the library. The explainer gets a copy of the network that shares its
+    weights, so that the hooks, replaced layers and attributes that it leaves behind are on the copy, also if it fails.
+    If it `draws` random numbers, it gets one sample at a time, and torch's, NumPy's and Python's global generators are
+    seeded with `library_seed(seed, sample)` and restored. An explainer that draws although `draws` is false is an
+    error. `alone` asks for one sample at a time as well, and so do auxiliary tensors, because then every input that the
+    explainer runs is a version of that sample.
 
     >>> model, batch = Model(nn.Linear(3, 2)), Batch(("a", "b"), torch.rand(2, 3))
     >>> weights = lambda network, inputs, classes: network.weight[classes]
@@ -124,7 +125,10 @@ def foreign_maps(
 
 
 def check_network(name: str, model: Model) -> None:
-    """Raise for a model whose predictions are not those of its network alone, or whose weights are not float32."""
+    """Raise `UserError` for a model that another library cannot explain by its network alone.
+
+    Such as a smoothed model, which computes its predictions itself, or one in 16 bits. `name` is the explainer's.
+    """
     if type(model).logits is not Model.logits:
         raise UserError(
             f"{name} explains a torch network, but {model.name} is a {type(model).__name__}, which computes its "
@@ -135,10 +139,11 @@ def check_network(name: str, model: Model) -> None:
 
 
 def own_network(model: Model, aux: Mapping[str, Tensor]) -> nn.Module:
-    """Return a copy of the network for one call, which shares its weights and returns class scores (B, classes).
+    """Return a copy of a model's network that another library can call with inputs alone, and gets class scores from.
 
-    Libraries call a network with its first argument only. Hooks add the auxiliary tensors of one sample, `aux`, repeated
-    for all inputs of a pass, and read the class scores off the output.
+    It shares the weights, and it is for a single call. Libraries call a network with its first argument only. Hooks add
+    the auxiliary tensors of one sample, `aux`, repeated for all inputs of a pass, and read the class scores off the
+    output.
 
     >>> model = Model(nn.Linear(3, 1), task="binary")
     >>> own_network(model, {})(torch.rand(2, 3)).shape, model.passes
@@ -153,12 +158,16 @@ def own_network(model: Model, aux: Mapping[str, Tensor]) -> nn.Module:
     pass_size = 1
 
     def repeated(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the auxiliary tensors of the sample, repeated for all inputs of the current pass."""
         return {name: value.expand(pass_size, *value.shape[1:]) for name, value in tensors.items()}
 
     def add_arguments(
         _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments of a call with the auxiliary tensors; vectors of tokens go in by their own name."""
+        """Return the arguments of a call plus the auxiliary tensors; token vectors become `inputs_embeds`.
+
+        A hook that torch calls before the network. It also notes the number of inputs in the pass.
+        """
         nonlocal pass_size
         inputs, *further_args = args
         pass_size = len(inputs)
@@ -168,6 +177,7 @@ def own_network(model: Model, aux: Mapping[str, Tensor]) -> nn.Module:
         return args, kwargs
 
     def read_scores(_: nn.Module, args: Any, output: Any) -> Tensor:
+        """Return the class scores in the network's output, and count the pass; a hook that torch calls after it."""
         scores = model.read(output, repeated(aux))
         model.passes += len(scores)
         model.gradient_passes += len(scores) if scores.requires_grad else 0
@@ -190,9 +200,9 @@ def library_seed(seed: int, sample: str) -> int:
 
 @contextmanager
 def seeded(number: int, device: torch.device) -> Iterator[Callable[[], bool]]:
-    """Seed the global random generators within the context, and restore their states after it.
+    """Seed Python's, NumPy's and torch's global random generators within the context, and restore them after it.
 
-    The value is a function that tells whether anything was drawn since.
+    Yields a function that returns whether anything was drawn since.
 
     >>> before = torch.get_rng_state()
     >>> with seeded(7, torch.device("cpu")) as has_drawn:
@@ -232,7 +242,9 @@ def _generator_states(gpus: Sequence[torch.device]) -> list[Any]:
 
 @contextmanager
 def foreign_errors(name: str, ids: Sequence[str]) -> Iterator[None]:
-    """Turn another library's error into a `UserError` that names adapter and samples; keep out-of-memory errors.
+    """Turn an error of another library in this context into a `UserError` that names the explainer and the samples.
+
+    Errors for too little memory stay as they are, because the engine then retries with fewer samples.
 
     >>> with foreign_errors("captum(Lime)", ["cat"]):
     ...     raise AssertionError("Target not provided")
@@ -256,7 +268,7 @@ def foreign_errors(name: str, ids: Sequence[str]) -> Iterator[None]:
 
 
 def as_maps(returned: Any, inputs: Tensor, name: str) -> Tensor:
-    """Return what a library gave as maps in the shape of the inputs.
+    """Return the maps that a library returned as a tensor in the shape of the inputs; raise if they do not fit.
 
     A map without channels, or with one, is repeated for every channel. The map of a layer, whose channels or size are
     not the input's, is summed over its channels and enlarged (bi)linearly.

@@ -45,6 +45,7 @@ class MapSource:
     """
 
     def __init__(self, source: Any) -> None:
+        """Take maps computed elsewhere: by sample id (a mapping or frame), in the order of samples, or in a file."""
         self.source: Path | dict[str, NDArray[Any]]
         self.ids: tuple[str, ...] | None = None
         # SHAP explains a single output of two classes, which is that of the second class.
@@ -85,7 +86,10 @@ class MapSource:
         return other
 
     def read(self) -> tuple[Maps, Mapping[str, int]]:
-        """Return maps by sample id, and by id the classes that they explain, if the file tells."""
+        """Return maps by sample id, and the classes that they explain by sample id, where the file has these.
+
+        Maps without ids have names of positions instead, unless `for_ids` has given them the ids of the samples.
+        """
         maps, targets = self._stored()
         if self.count is None or self.ids is None:
             return maps, targets
@@ -166,7 +170,10 @@ class Precomputed(Explainer):
                 )
 
     def check_ids(self, ids: Iterable[str], source: str) -> None:
-        """Raise if samples of the data called `source` have no map."""
+        """Raise `UserError` unless each of the samples `ids` has a map; `source` is the name of the data.
+
+        Maps without ids belong to samples by position, so there must be as many as samples.
+        """
         ids = tuple(ids)
         count = self.path.count
         if count is not None:
@@ -190,7 +197,10 @@ class Precomputed(Explainer):
         return replace(self, path=self.path.for_ids(ids))
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Return the maps (B, …) of the batch's ids."""
+        """Return the stored maps (B, …) of the samples in the batch, by their ids, for the classes `target` (B,).
+
+        A file may say which classes its maps explain, which then must be the targets. `seed` is unused.
+        """
         maps, targets = self.path.read()
         shape = tuple(batch.x.shape[1:])
         owners = batch.aux.get(COLUMNS)
@@ -244,10 +254,12 @@ class MapFunction(Explainer):
         return self.draws
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Return the function's maps (B, …) of the batch, in the layout of the samples."""
+        """Return the maps (B, …) that the user's function gives for the batch, with channels first as in the samples.
+
+        Model, target and seed are unused: the function knows its own model.
+        """
         name, shape = self.function.name, tuple(batch.x.shape[1:])
-        made = self.function.value(batch)
-        values = made.detach().cpu().numpy() if isinstance(made, Tensor) else np.asarray(made)
+        values = _array(self.function.value(batch))
         if values.dtype.kind not in "biuf" or len(values) != len(batch):
             raise UserError(
                 f"{name} returned {values.dtype} of shape {values.shape} for {counted(len(batch), 'sample')} of "
@@ -285,7 +297,7 @@ def _hint(sample: str, ids: Iterable[str]) -> str:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, digest: str) -> tuple[Maps, Mapping[str, int]]:
-    """Read maps and targets by sample id, or by position.
+    """Return the maps in a file or folder, and the classes that they explain, both by sample id or else by position.
 
     `digest` is in the key of the cache, so that a changed file is read again.
     """
@@ -321,13 +333,14 @@ def _read(path: Path, digest: str) -> tuple[Maps, Mapping[str, int]]:
 def _in_layout(
     values: NDArray[Any], shape: tuple[int, ...], target: int | None = None
 ) -> NDArray[Any] | None:
-    """Return a map in the layout of the samples, of the class `target` if one is given and the map has an axis of them.
+    """Return a stored map with its axes in the order of a sample of `shape`; None if its shape does not fit.
 
-    None where its shape fits neither way.
+    It may have one channel or none, and channels last. With a `target`, its last axis may also be one of classes, of
+    which that of the target is taken.
     """
     if not values.ndim:
         return None
-    allowed = [shape]
+    allowed = [shape]  # shapes that need no change
     channels_last = None
     if len(shape) >= 2:
         allowed += [(1, *shape[1:]), shape[1:]]
@@ -402,6 +415,7 @@ def _digest(path: Path) -> str:
 
 
 def _files_in(folder: Path) -> list[Path]:
+    """Return the files in a folder and its subfolders that may hold maps, by their suffix, in order."""
     return [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in FOLDER_SUFFIXES]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ from heatproof.explainers.adapters.isolation import (
 from heatproof.maps.undefined import NOT_FINITE, reasons
 from heatproof.models import Model
 from heatproof.subject import Subject
-from heatproof.types import Batch, parameter_class
+from heatproof.types import Batch, Explainer, parameter_class
 
 ON_CLEAN_MAPS = (
     "quantus.metrics.faithfulness",
@@ -63,6 +64,7 @@ class QuantusMetric:
     reexplains: bool | None = None
 
     def __post_init__(self) -> None:
+        """Check that the metric is an object, and find out from its module whether it asks for maps of other inputs."""
         if not callable(self.metric.value) or isinstance(self.metric.value, type):
             raise UserError(
                 f"a metric is an object such as quantus.PixelFlipping(), got {self.metric.value!r}"
@@ -82,7 +84,10 @@ class QuantusMetric:
         return [CLEAN]
 
     def __call__(self, subject: Subject) -> Iterator[Scores]:
-        """Yield one column per explainer; a map or a score that is not finite is undefined."""
+        """Yield the metric's scores of the samples' maps, one column per explainer.
+
+        A sample whose map or model output is not finite is not scored; a score that is not finite is undefined.
+        """
         check_network(f"quantus({self.metric})", subject.model)
         is_finite = torch.isfinite(subject.readout).tolist()
         output_reasons = ["" if finite else NOT_FINITE for finite in is_finite]
@@ -129,7 +134,10 @@ class QuantusMetric:
         return self._number(returned, label)
 
     def _number(self, returned: Any, label: str) -> float:
-        """Return the one number, or the mean of several if `reduce` allows it; NaN if there is none."""
+        """Return the number that a metric returned for a sample, or the mean of several with reduce="mean".
+
+        NaN if it returned none. `label` names the metric in the error for several numbers without `reduce`.
+        """
         numbers = _flat(returned)
         if len(numbers) != 1 and self.reduce is None:
             raise UserError(
@@ -140,7 +148,7 @@ class QuantusMetric:
 
 
 def unnormalised(model: Model, inputs: Tensor) -> Tensor:
-    """Undo the model's normalisation: return data in their own units from inputs (B, C, …).
+    """Return data in their own units from normalised inputs (B, C, …): inputs · std + mean.
 
     >>> model = Model(nn.Flatten(), mean=0.5, std=0.25)
     >>> unnormalised(model, model.inputs(Batch(("a",), torch.full((1, 3, 2, 2), 0.75)))).unique()
@@ -154,27 +162,53 @@ def unnormalised(model: Model, inputs: Tensor) -> Tensor:
     return inputs
 
 
-def _explain_func(subject: Subject, explainer_name: str, sample: str) -> Any:
-    """Return the explainer under test as a function of (model, inputs, targets), for versions of one sample.
+def _explain_func(subject: Subject, explainer_name: str, sample: str) -> Callable[..., Any]:
+    """Return the explainer under test in the form of Quantus' `explain_func`: (model, inputs, targets) → maps.
 
-    The network is the one of the call, because Quantus also asks about networks with random weights.
+    Quantus calls it for changed versions of one sample and for networks with random weights, so the network is that of
+    the call. `sample` is the id of the sample, whose random numbers all versions share.
     """
-    tested = subject.model
-    explainer = subject.explainers[explainer_name]
+    return functools.partial(
+        _explain_for_quantus,
+        explainer=subject.explainers[explainer_name],
+        explainer_name=explainer_name,
+        tested_model=subject.model,
+        sample_id=sample,
+        seed=subject.seed,
+    )
 
-    def explain_func(model: nn.Module, inputs: Any, targets: Any, device: Any = None) -> Any:
-        """Return maps in the shape of the inputs, which Quantus gives as the network reads them."""
-        wrapped = Model(
-            model, tested.mean, tested.std, tested.classes, name=tested.name, rows=tested.rows
-        )
-        device = wrapped.device
-        values = torch.as_tensor(np.asarray(inputs), dtype=torch.float32, device=device)
-        classes = torch.as_tensor(np.asarray(targets), dtype=torch.int64, device=device).reshape(-1)
-        batch = Batch((sample,) * len(values), unnormalised(wrapped, values))
-        maps = explainer(wrapped, batch, classes, subject.seed).detach().float()
-        return repeat_channels(maps, values.shape, explainer_name).cpu().numpy()
 
-    return explain_func
+def _explain_for_quantus(
+    model: nn.Module,
+    inputs: Any,
+    targets: Any,
+    device: Any = None,
+    *,
+    explainer: Explainer,
+    explainer_name: str,
+    tested_model: Model,
+    sample_id: str,
+    seed: int,
+) -> Any:
+    """Return maps of a network in the shape of the `inputs`, as Quantus' metrics ask an `explain_func` for them.
+
+    Quantus calls it with a network, normalised inputs (B, …) and classes (B,), as arrays; `device` is part of the call and
+    not needed. Our explainers normalise by themselves, with the mean and std of the model under test, so the normalisation
+    of the inputs is undone first. All inputs are versions of the sample `sample_id`.
+    """
+    wrapped = Model(
+        model,
+        tested_model.mean,
+        tested_model.std,
+        tested_model.classes,
+        name=tested_model.name,
+        rows=tested_model.rows,
+    )
+    values = torch.as_tensor(np.asarray(inputs), dtype=torch.float32, device=wrapped.device)
+    classes = torch.as_tensor(np.asarray(targets), dtype=torch.int64, device=wrapped.device)
+    batch = Batch((sample_id,) * len(values), unnormalised(wrapped, values))
+    maps = explainer(wrapped, batch, classes.reshape(-1), seed).detach().float()
+    return repeat_channels(maps, values.shape, explainer_name).cpu().numpy()
 
 
 def _flat(returned: Any) -> list[float]:

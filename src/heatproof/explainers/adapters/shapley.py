@@ -121,7 +121,7 @@ class Shap(Adapter):
             raise UserError(f"a masker such as {self.background!r} is for the partition of images")
 
     def library_call(self, model: Model, batch: Batch) -> Compute:
-        """Return the call of the SHAP explainer for one sample."""
+        """Return a function (network, inputs, classes) → values that calls SHAP's explainer for one sample."""
         shap = library("shap", "shap")
         arguments = unwrapped(self.arguments)
         background: Any = self.background
@@ -195,7 +195,7 @@ class ShapObject(Explainer):
         return f"{self.name}({type(self.explainer.value).__name__})"
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Maps (B, F) for the classes `target` (B,)."""
+        """Return the SHAP values (B, F) of the classes `target` (B,); a category's columns share its value."""
         network: Any = model.module
         is_binary = has_two_classes(model)
         maps = []
@@ -224,7 +224,7 @@ _DETERMINISTIC = (
 
 
 def _of_target(values: Any, target: int, is_binary: bool) -> Any:
-    """Return the values (F,) of the explained class, of values (F,) or (F, classes)."""
+    """Return SHAP's values (F,) of the class `target`, from `values` (F,) of one output or (F, classes) of several."""
     if values.ndim == 2:
         return values[:, min(target, values.shape[1] - 1)]
     # Boosted trees of two classes have one output, the log-odds of the second class.
@@ -232,7 +232,7 @@ def _of_target(values: Any, target: int, is_binary: bool) -> Any:
 
 
 def _tree(shap: Any, network: Any, inputs: Tensor, target: int) -> Any:
-    """Return values (1, F) of one sample's class."""
+    """Return SHAP's values (1, F) of one sample (1, F) for the class `target` of a tree model, by `TreeExplainer`."""
     estimator = network.estimator
     values = np.asarray(shap.TreeExplainer(estimator).shap_values(inputs.cpu().numpy()))
     is_binary = len(getattr(estimator, "classes_", ())) == 2
@@ -242,10 +242,15 @@ def _tree(shap: Any, network: Any, inputs: Tensor, target: int) -> Any:
 def _partition(
     shap: Any, score: nn.Module, background: Any, inputs: Tensor, arguments: dict[str, Any]
 ) -> Any:
-    """Return Owen values of one sample, (1, C, H, W) or (1, n). SHAP takes images with the channels last."""
+    """Return the Owen values of one image (1, C, H, W) or row (1, n), by SHAP's `PartitionExplainer`.
+
+    `score` is the network's score of the explained class. `background` are samples that replace hidden features, or for
+    images the name of a masker of SHAP. SHAP takes images with the channels last.
+    """
     is_image = inputs.ndim == 4
 
     def predict(rows: Any) -> Any:
+        """Return the scores of samples in SHAP's layout, as arrays."""
         versions = torch.as_tensor(np.asarray(rows), dtype=torch.float32, device=inputs.device)
         if is_image:
             versions = versions.permute(0, 3, 1, 2)

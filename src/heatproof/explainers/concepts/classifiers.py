@@ -18,9 +18,10 @@ _DOES_NOT_CONVERGE = "the classifier does not converge with penalty={:g}; choose
 
 
 def principal_axes(x: Tensor, components: int | None = None) -> tuple[Tensor, Tensor]:
-    """Coordinates (n, r) of centred rows x (n, p) along their first principal axes, and the axes (p, r), orthonormal.
+    """Return the coordinates (n, r) of centred rows x (n, p) along their first r principal axes, and the axes (p, r).
 
-    r is at most `components` and the rank of x. Found from the n × n products of the rows, for p may be large.
+    The axes are orthonormal, and r is at most `components` and the rank of x. They come from the eigenvectors of the
+    n × n products of the rows, because p may be large.
 
     >>> x = torch.tensor([[2.0, 1.0], [-2.0, -1.0]]).double()
     >>> coordinates, axes = principal_axes(x)
@@ -36,10 +37,11 @@ def principal_axes(x: Tensor, components: int | None = None) -> tuple[Tensor, Te
 
 
 def logistic_regression(x: Tensor, present: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-    """w (p,) and b () that minimise penalty · Σ_i log(1 + exp(−y_i (x_i·w + b))) + ½‖w‖² over centred rows x (n, p).
+    """Return the weights w (p,) and the intercept b () of a logistic regression on centred rows x (n, p).
 
-    `present` (n,) is true where y = 1. The minimum lies in the space of the rows, so Newton's method works on the
-    coordinates of their principal axes: n columns, where a layer may have p = 100,000.
+    They minimise penalty · Σ_i log(1 + exp(−y_i (x_i·w + b))) + ½‖w‖². `present` (n,) is true where y = 1. The minimum
+    lies in the space of the rows, so Newton's method works on the coordinates of their principal axes: n columns, where
+    a layer may have p = 100,000.
 
     >>> x = torch.tensor([[-2.0], [-1.0], [1.0], [2.0]]).double()
     >>> w, b = logistic_regression(x, torch.tensor([False, False, True, True]), 1.0)
@@ -61,10 +63,11 @@ def logistic_regression(x: Tensor, present: Tensor, penalty: float) -> tuple[Ten
 
 
 def support_vectors(kernel: Tensor, present: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-    """a (n,) and b () of the support vector classifier s = Σ_i a_i k(u_i, ·) + b for a kernel matrix (n, n).
+    """Return the weights a (n,) and the intercept b () of a support vector classifier, given its kernel matrix (n, n).
 
-    a_i = y_i α_i, where α maximises Σα − ½ Σ α_i α_j y_i y_j k_ij subject to 0 ≤ α_i ≤ penalty and Σ y_i α_i = 0.
-    libsvm holds the kernel in float32, so decisions are exact to about 1e-6 · penalty.
+    The classifier is s(u) = Σ_i a_i k(u_i, u) + b. `present` (n,) is true where y = 1, and else y = −1. a_i = y_i α_i,
+    where α maximises Σα − ½ Σ α_i α_j y_i y_j k_ij subject to 0 ≤ α_i ≤ penalty and Σ y_i α_i = 0. libsvm holds the
+    kernel in float32, so decisions are exact to about 1e-6 · penalty.
 
     >>> u = torch.tensor([[-2.0], [-1.0], [1.0], [2.0]]).double()
     >>> a, b = support_vectors(u @ u.T, torch.tensor([False, False, True, True]), 10.0)

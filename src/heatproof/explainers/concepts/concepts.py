@@ -38,6 +38,7 @@ class Concept:
     """
 
     def __init__(self, name: str, positive: Any, negative: Any) -> None:
+        """Load the examples that show the concept and those that do not; raise `UserError` for too few of them."""
         self.name = str(name)
         self.positive = _examples(self.name, positive)
         self.negative = _examples(self.name, negative)
@@ -58,8 +59,9 @@ class Concept:
         return hashlib.sha256(repr(content).encode()).hexdigest()
 
     def split(self, held_out: float) -> tuple[tuple[Batch, Batch], tuple[Batch, Batch]]:
-        """Return (positive, negative) examples to fit and (positive, negative) to test, a share `held_out` of each.
+        """Return the examples for fitting a classifier and those for testing it, each as (positive, negative).
 
+        The share `held_out` of both sides is for testing.
         Which is which depends only on an example's content. Copies count once, so that no content is in both parts.
 
         >>> concept = Concept("c", torch.rand(20, 3), torch.rand(12, 3))
@@ -87,7 +89,10 @@ class Concept:
     def _split_side(
         self, side: str, batch: Batch, digests: list[str], held_out: float
     ) -> tuple[Batch, Batch]:
-        """Return the examples of one side to fit and to test, by a hash of their content."""
+        """Return the examples of one side for fitting and for testing, in an order drawn by their content's hashes.
+
+        `side` is "positive" or "negative", and `digests` are the hashes of the examples. Copies count once.
+        """
         # From the end, so that the first of several copies remains.
         row_of = {digest: row for row, digest in reversed(list(enumerate(digests)))}
         if len(row_of) < FEWEST:
@@ -104,6 +109,7 @@ class Concept:
         return self.positive.remember(model, ("concept", self.negative.fingerprint, key), make)
 
     def _too_few(self, count: int, which: str) -> UserError:
+        """Return the error for a concept with too few examples of one side."""
         return UserError(
             f"the concept {self.name!r} has {count} {which} examples; at least {FEWEST} are needed, to fit and to test"
         )
@@ -128,6 +134,7 @@ class Concepts:
     """
 
     def __init__(self, *concepts: Concept) -> None:
+        """Take one or several concepts, each with a name of its own."""
         if not concepts:
             raise UserError("no concept is given")
         counts = Counter(concept.name for concept in concepts)

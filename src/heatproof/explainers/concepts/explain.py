@@ -99,7 +99,11 @@ class _OfConcepts(Explainer, ABC):
                     )
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """One value per concept, (B, concepts), for the classes `target` (B,)."""
+        """Return one value per concept, (B, concepts); which one, `self.output` says.
+
+        "sensitivity" is the derivative of the logit of the class `target` along a concept's direction in the layer,
+        "presence" whether the concept's classifier finds it, and "decision" the classifier's number. `seed` is unused.
+        """
         classifiers = {concept.name: self.classifier(model, concept) for concept in self.concepts}
         gradient = None
         if self.output == "sensitivity":
@@ -166,12 +170,12 @@ class Cav(_OfConcepts):
     held_out: HeldOutShare = 0.25
 
     def classifier(self, model: Model, concept: Concept) -> Classifier:
-        """Return the fitted classifier of one of the concepts."""
+        """Return the logistic regression of a concept on the activations of `self.layer`, fitted and tested."""
 
         def fit(
             z: Tensor, present: Tensor
         ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-            """Return decision and slope of a logistic regression."""
+            """Return two functions of a logistic regression fitted to z: its decision s(z) and the gradient ∂s/∂z."""
             weight, bias = logistic_regression(z, present, self.penalty)
             # The slope of a linear classifier is its weight everywhere.
             return lambda z: z @ weight + bias, weight.expand_as
@@ -214,12 +218,15 @@ class Car(_OfConcepts):
     held_out: HeldOutShare = 0.25
 
     def classifier(self, model: Model, concept: Concept) -> Classifier:
-        """Return the fitted classifier of one of the concepts."""
+        """Return the support vector classifier of a concept on the activations of `self.layer`, fitted and tested."""
 
         def fit(
             z: Tensor, present: Tensor
         ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-            """Return decision and slope of a support vector classifier on the principal axes of z."""
+            """Return two functions of a support vector classifier: its decision s(z) and the gradient ∂s/∂z.
+
+            It is fitted on the first principal axes of the examples z (n, p); `present` (n,) are the positive ones.
+            """
             coordinates, axes = principal_axes(z, self.components)
             if self.gamma == "scale":
                 total_variance = coordinates.var(correction=0) * coordinates.shape[1]
@@ -228,6 +235,7 @@ class Car(_OfConcepts):
                 gamma = self.gamma
 
             def kernel(u: Tensor, v: Tensor) -> Tensor:
+                """Return the kernel k(u_i, v_j) between the rows of two matrices."""
                 if self.kernel == "linear":
                     return u @ v.T
                 distance = torch.cdist(u, v, compute_mode="donot_use_mm_for_euclid_dist")
@@ -238,6 +246,7 @@ class Car(_OfConcepts):
             support, weight = coordinates[is_support], weight[is_support]
 
             def decide(z: Tensor) -> Tensor:
+                """Return the decision s (B,): positive where the concept is present."""
                 return kernel(z @ axes, support) @ weight + bias
 
             def slope(z: Tensor) -> Tensor:
@@ -257,7 +266,7 @@ class Car(_OfConcepts):
 
 
 def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tuple[Tensor, Tensor]:
-    """Return the output h of a layer and ∂f_t/∂h for the target's logit f_t, (B, …) each, float32 and detached.
+    """Return a layer's output h and the gradient ∂f_t/∂h of the target's logit f_t, (B, …) each, in float32.
 
     In passes of at most `model.rows` inputs. If the layer puts out a tuple, h is its first tensor.
 
@@ -291,9 +300,10 @@ def layer_gradient(model: Model, batch: Batch, target: Tensor, layer: str) -> tu
 
 
 def _cut_output(layer: str, leaves: list[Tensor]) -> Callable[..., Any]:
-    """Return a forward hook that replaces a layer's output by a fresh leaf, which it appends to `leaves`.
+    """Return a forward hook that replaces a layer's output by a leaf of the graph, to differentiate by.
 
-    The network continues with a copy of the leaf, because the next function may work in place.
+    The leaf is appended to `leaves`; `layer` is the layer's path, for the error. The network continues with a copy of
+    the leaf, because the next function may work in place.
     """
 
     def hook(_: nn.Module, args: Any, output: Any) -> Any:
@@ -322,9 +332,14 @@ def _fitted(
     parameters: tuple[object, ...],
     fit: Fit,
 ) -> Classifier:
-    """Return the classifier of a concept, fitted to some examples and tested on the others; cached with the concept."""
+    """Return the classifier of a concept in the activations of a layer, with its accuracy on held-out examples.
+
+    `fit(z, is_positive)` fits it to the examples' standardised activations; the share `held_out` of the examples tests it.
+    The result is cached with the concept by the layer and the classifier's `parameters`.
+    """
 
     def compute() -> Classifier:
+        """Fit and test the classifier; called where it is not in the cache."""
         to_fit, to_test = concept.split(held_out)
         fit_h, fit_present = _labelled(model, concept, layer, to_fit)
         test_h, test_present = _labelled(model, concept, layer, to_test)
@@ -344,7 +359,7 @@ def _fitted(
         correct = int(((decide(test_z) > 0) == test_present).sum())
         low, high = rate_interval(correct, n)
         positive_share = float(test_present.double().mean())
-        chance = max(positive_share, 1 - positive_share)
+        chance = max(positive_share, 1 - positive_share)  # always answering the larger side
         return Classifier(mean, scale, decide, slope, HeldOut(correct / n, low, high, n, chance))
 
     return concept.remember(model, (layer, held_out, parameters), compute)
@@ -353,7 +368,10 @@ def _fitted(
 def _labelled(
     model: Model, concept: Concept, layer: str, sides: tuple[Batch, Batch]
 ) -> tuple[Tensor, Tensor]:
-    """Return activations (n, p) float64 of positive and negative examples, and which are positive (n,) boolean."""
+    """Return a layer's activations for the examples of a concept, (n, p) float64, and which are positive, (n,) boolean.
+
+    `sides` are the positive and the negative examples.
+    """
     positive, negative = (activations(model, side, layer).flatten(1).double() for side in sides)
     _check_size(layer, concept.name, positive.shape[1], negative)
     h = torch.cat([positive, negative])

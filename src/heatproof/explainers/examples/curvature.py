@@ -35,9 +35,11 @@ ROUNDED_RESIDUAL = 1e-3
 def dense_curvature(
     model: Model, train: Examples, layers: Sequence[str], curvature: Curvature
 ) -> Tensor | None:
-    """Return the curvature (P, P) float64 of the mean training loss for one linear layer on vectors, else None.
+    """Return the Hessian (P, P) of the mean training loss by the P weights of a linear layer, or its Gauss–Newton part.
 
-    A layer z = Wh + b is linear in its weights, so a sample contributes h̃h̃ᵀ ⊗ ∂²L/∂z², with h̃ = (h, 1).
+    None unless `layers` is one linear layer that runs once on one vector per sample, with few enough weights. A layer
+    z = Wh + b is linear in its weights, so the Hessian of a sample is the Kronecker product h̃h̃ᵀ ⊗ ∂²L/∂z², with the
+    layer's input h̃ = (h, 1).
 
     >>> from heatproof.types import Batch
     >>> model = Model(torch.nn.Linear(1, 2, bias=False))
@@ -81,7 +83,11 @@ def dense_curvature(
 def _output_curvature(
     scores: Tensor, loss: Tensor, output_probe: Tensor, curvature: Curvature
 ) -> Tensor:
-    """Return ∂²L/∂z² (B, c, c) of every sample for a layer's output z, or its Gauss–Newton part Jᵀ(diag p − ppᵀ)J."""
+    """Return the second derivatives of each sample's loss by a layer's output z, (B, c, c), or their Gauss–Newton part.
+
+    The loss is the cross-entropy of `scores` (B, K), with probabilities p. The Gauss–Newton part is Jᵀ(diag p − ppᵀ)J,
+    where J is the Jacobian of the scores by z. `output_probe` (B, c) is a zero added to z, to differentiate by.
+    """
 
     def jacobian_of(values: Tensor) -> Tensor:
         """Return the derivatives (B, k, c) of values (B, k) by the layer's output (B, c), one backward pass each."""
@@ -102,13 +108,16 @@ def _output_curvature(
         return jacobian_of(gradient)
     jacobian = jacobian_of(scores).double()
     probability = scores.detach().double().softmax(1)
+    # Jᵀ diag(p) J − (Jᵀp)(Jᵀp)ᵀ
     weighted = probability[:, :, None] * jacobian
     mean = weighted.sum(1)
     return jacobian.mT @ weighted - mean[:, :, None] * mean[:, None]
 
 
 def solve_dense(curvature: Tensor, gradients: Tensor, damping: float) -> Tensor:
-    """Return (H + damping·I)⁻¹g for the rows g of `gradients` (K, P), float64; raise unless it is positive definite.
+    """Return (H + damping · I)⁻¹ g for each row g of `gradients` (K, P), float64, where H is the `curvature` (P, P).
+
+    Solved by Cholesky; a matrix that is not positive definite is a `UserError`.
 
     >>> solve_dense(torch.eye(2).double(), torch.tensor([[8.0, 4.0]]), 3.0).tolist()
     [[2.0, 1.0]]
@@ -123,9 +132,10 @@ def solve_dense(curvature: Tensor, gradients: Tensor, damping: float) -> Tensor:
 def curvature_products(
     model: Model, train: Examples, layers: Sequence[str], vectors: Tensor, curvature: Curvature
 ) -> Tensor:
-    """Return the curvature of the mean training loss times each row of `vectors` (K, P), float64.
+    """Return H v for each row v of `vectors` (K, P), float64, with H the Hessian of the mean training loss.
 
-    The products come from differentiating twice (Pearlmutter, 1994); the matrix is never formed.
+    H is by the weights of `layers`, or with curvature="gauss_newton" its Gauss–Newton part. The products come from
+    differentiating twice (Pearlmutter, 1994); the matrix is never formed.
 
     >>> from heatproof.types import Batch
     >>> model = Model(torch.nn.Linear(1, 2, bias=False))
@@ -159,9 +169,11 @@ def curvature_products(
 def _gauss_newton_product(
     scores: Tensor, weights: list[Tensor], n: int
 ) -> Callable[[list[Tensor]], Tensor]:
-    """Return the function v ↦ Jᵀ(diag p − ppᵀ)Jv / n, with J the Jacobian of the scores by the weights.
+    """Return a function that multiplies a vector v by the Gauss–Newton matrix: v ↦ Jᵀ(diag p − ppᵀ)Jv / n.
 
-    uᵀJ is a backward pass, and it is linear in u, so the derivative of (uᵀJ)·v by u is Jv: backward passes suffice.
+    J is the Jacobian of the class scores by the weights, p are the probabilities, and n is the number of training
+    examples. v is given in pieces with the shapes of the weights. For Jv no forward-mode differentiation is needed: uᵀJ
+    is a backward pass, and it is linear in u, so the derivative of (uᵀJ)·v by u is Jv: backward passes suffice.
     """
     u = torch.zeros_like(scores, requires_grad=True)
     u_jacobian = torch.autograd.grad(
@@ -170,6 +182,7 @@ def _gauss_newton_product(
     probability = scores.detach().softmax(1)
 
     def product(vector: list[Tensor]) -> Tensor:
+        """Return the Gauss–Newton matrix times a vector, in one row (P,)."""
         jacobian_vector = _vector_jacobian_product(u_jacobian, [u], vector)
         jacobian_vector = jacobian_vector.reshape(scores.shape).to(probability)
         mean = (probability * jacobian_vector).sum(1, keepdim=True)
@@ -182,7 +195,10 @@ def _gauss_newton_product(
 def _vector_jacobian_product(
     outputs: Sequence[Tensor], inputs: Sequence[Tensor], vectors: Sequence[Tensor]
 ) -> Tensor:
-    """Return the gradient of Σ outputs·vectors by all inputs, in one row; the graph is kept for the next call."""
+    """Return the gradient of Σᵢ outputsᵢ · vectorsᵢ by all inputs, flattened into one float64 row.
+
+    Outputs that depend on nothing are left out. The graph is kept, because it is differentiated again for other vectors.
+    """
     used_outputs, used_vectors = [], []
     for output, vector in zip(outputs, vectors, strict=True):
         if output.requires_grad:
@@ -211,11 +227,11 @@ def _split_like(row: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
 def conjugate_gradients(
     product: Callable[[Tensor], Tensor], right: Tensor, tolerance: float, iterations: int
 ) -> Tensor:
-    """Return the solutions x (K, P) of A x = b for the rows b of `right`, by conjugate gradients for each row.
+    """Return the solutions x (K, P) of A x = b for the rows b of `right` (K, P), by conjugate gradients.
 
-    `product(v)` is A applied to every row of v (K', P). Raise unless every relative residual reaches the tolerance
-    within `iterations`. The residuals that the steps keep track of must; computed directly at the end, where the
-    rounding of all products shows, a residual may be ten times the tolerance, or 0.001.
+    `product(v)` applies A to every row of v. Rows that have converged drop out. It is a `UserError` if a relative
+    residual does not reach the `tolerance` within `iterations`. At the end residuals are computed once more from
+    scratch, where the rounding errors of all products show; these may be ten times the tolerance, or 0.001.
 
     >>> matrix = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
     >>> conjugate_gradients(lambda v: v @ matrix, matrix, 1e-9, 10).round(decimals=6).tolist()

@@ -72,7 +72,7 @@ class Influence(ByExamples):
     iterations: Annotated[int, Field(ge=1)] = 1000
 
     def check(self, model: Model, shape: Sequence[int]) -> None:
-        """Raise unless layers, labels and shapes of the training examples fit; no pass is made."""
+        """Raise `UserError` for layers, labels or training examples that do not fit the model and samples of `shape`."""
         check_differentiable(model, self.train, self.layers, shape, self.name)
         if not self.layers:
             return
@@ -84,7 +84,11 @@ class Influence(ByExamples):
         self._check_size(model, self.layers)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Influences (B, n) on the loss at the classes `target` (B,)."""
+        """Return the influence (B, n) of each of n training examples on the sample's loss at its class `target` (B,).
+
+        That is ∇L(x, target)ᵀ (H + damping · I)⁻¹ ∇L(xₙ, yₙ) (Koh and Liang 2017). The solved gradients of the training
+        examples are cached; `seed` is unused.
+        """
         self.check(model, batch.x.shape[1:])
         layers = self.layers or (head(model, self.train),)
         self._check_size(model, layers)
@@ -111,7 +115,11 @@ class Influence(ByExamples):
             )
 
     def _solve(self, model: Model, layers: Sequence[str]) -> Tensor:
-        """Return H⁻¹∇L(xₙ, yₙ) for all training examples, (n, P)."""
+        """Return (H + damping · I)⁻¹ ∇L(xₙ, yₙ) for all n training examples, (n, P).
+
+        H is the Hessian of the mean training loss by the P weights of the layers, or its Gauss–Newton part. For a single
+        linear layer it is a matrix that is inverted; else conjugate gradients solve by products with it.
+        """
         labels = self.train.labels(self.name)
         gradients = sample_gradients(model, self.train, self.train.batch, labels, layers)
         if self.solver != "cg":
@@ -125,6 +133,7 @@ class Influence(ByExamples):
                 )
 
         def damped_product(vectors: Tensor) -> Tensor:
+            """Return (H + damping · I) v for each row v of `vectors` (K, P)."""
             product = curvature_products(model, self.train, layers, vectors, self.curvature)
             return product + self.damping * vectors
 
@@ -193,7 +202,11 @@ class TracIn(ByExamples):
             checkpoint.weights(model)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Values (B, n) for the classes `target` (B,)."""
+        """Return TracIn's influences (B, n) of n training examples on the sample's loss at its class `target` (B,).
+
+        Over the checkpoints of the training, products of the sample's and the example's gradients are summed, times the
+        learning rate (Pruthi et al. 2020). `seed` is unused.
+        """
         check_differentiable(model, self.train, self.layers, batch.x.shape[1:], self.name)
         layers = self.layers or (head(model, self.train),)
         total = torch.zeros(len(batch), len(self.train), dtype=torch.float64, device=model.device)
@@ -216,10 +229,15 @@ class TracIn(ByExamples):
     def _training_gradients(
         self, model: Model, layers: Sequence[str], checkpoint: Checkpoint | None, state: State
     ) -> Iterable[Tensor]:
-        """Return the gradients of the training examples (≤ rows, P), a few at a time; cached if they are small."""
+        """Return the loss gradients of all training examples with a checkpoint's weights, in pieces (≤ rows, P).
+
+        `state` are the weights of the `checkpoint`. If all gradients fit into the cache, they are kept there; else they are
+        computed anew, piece by piece, each time.
+        """
         labels = self.train.labels(self.name)
 
         def compute() -> Iterator[Tensor]:
+            """Yield the gradients of at most `model.rows` examples at a time."""
             for rows in slices(len(self.train), model.rows):
                 part = self.train.batch[rows]
                 yield sample_gradients(model, self.train, part, labels[rows], layers, state)

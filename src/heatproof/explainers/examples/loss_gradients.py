@@ -47,7 +47,7 @@ class _Network(nn.Module):
 
 
 def class_scores(model: Model, batch: Batch, weights: State) -> Tensor:
-    """Return class scores (B, classes) with some of the model's weights or buffers replaced, differentiable by them.
+    """Return class scores (B, classes) of a model with some of its weights replaced, differentiable by these.
 
     >>> model = Model(nn.Linear(2, 2))
     >>> class_scores(model, Batch(("a",), torch.ones(1, 2)), {"weight": torch.zeros(2, 2), "bias": torch.ones(2)})
@@ -87,7 +87,10 @@ def _last_linear(model: Model, sample: Batch) -> str:
 def check_differentiable(
     model: Model, train: Examples, layers: Sequence[str], shape: Sequence[int], what: str
 ) -> None:
-    """Raise for a model, layers or examples that a loss-based method is not defined on; no pass is made."""
+    """Raise `UserError` for a model, layers or training examples that the method `what` is not defined on.
+
+    It differentiates the loss of the examples by the weights of the layers. `shape` is that of a sample. No pass is made.
+    """
     if isinstance(model, Smoothed):
         raise UserError(
             f"{what} reads the weights of one network, but {model.name} averages many passes; use its base"
@@ -158,8 +161,9 @@ def sample_gradients(
     layers: Sequence[str],
     state: State | None = None,
 ) -> Tensor:
-    """Return ∇_θ of each sample's loss at its class `target` (B,), (B, P) in the order of `weights_of(model, layers)`.
+    """Return the gradient of each sample's loss by the P weights of some layers, (B, P).
 
+    The loss is the cross-entropy at the class `target` (B,); weights come in the order of `weights_of(model, layers)`.
     `state` holds other weights, such as a checkpoint's. For linear layers on vectors (B, d) a row is the outer product
     of the loss' gradient by the layer's output and the layer's input, for all samples in one pass; for any other layer
     every sample is a pass of its own. At most `model.rows` samples are in one pass.
@@ -193,7 +197,9 @@ class Probe(NamedTuple):
 def probed_scores(
     model: Model, batch: Batch, layers: Sequence[str], state: State
 ) -> tuple[Tensor, list[Probe]]:
-    """Return class scores, and a probe of every call of the given layers that they can be differentiated by.
+    """Return class scores (B, classes), and a `Probe` for every call of the given layers in the pass.
+
+    A probe is a zero added to a layer's output. The gradient of the scores by the probe is that by the output.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     >>> scores, probes = probed_scores(Model(net), Batch(("a",), torch.ones(1, 3)), ["1"], {})
@@ -203,10 +209,12 @@ def probed_scores(
     probes: list[Probe] = []
 
     def add_probe_to(path: str) -> Any:
+        """Return a forward hook for the layer at `path`, which adds a probe to its output and appends it to `probes`."""
+
         def hook(
             _: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor], output: Tensor
         ) -> Tensor:
-            """Return the output of a call plus its probe, which is 0."""
+            """Return the output of a call plus a zero tensor, by which the scores can be differentiated."""
             layer_input = (*args, *kwargs.values())[0]
             output_probe = torch.zeros_like(output, requires_grad=True)
             probes.append(Probe(path, layer_input, output_probe))
@@ -222,9 +230,10 @@ def probed_scores(
 
 
 def on_vectors(model: Model, layers: Sequence[str], probes: Sequence[Probe], n: int) -> bool:
-    """Return whether every layer ran, only on one vector (B, d) per sample, and shares its weights with no other layer.
+    """Return whether the gradients of some layers are outer products of their outputs' gradients and their inputs.
 
-    Then its gradients are outer products. `n` is the number of samples in the pass.
+    That holds for a linear layer that ran, only on one vector (B, d) per sample, and shares its weights with no other
+    layer. `probes` are the calls of the layers in a pass of `n` samples.
     """
     # With `remove_duplicate=False` a weight that two layers share comes twice.
     uses = Counter(
@@ -251,7 +260,11 @@ def is_linear(model: Model, path: str) -> bool:
 def _linear_gradients(
     model: Model, train: Examples, batch: Batch, target: Tensor, layers: Sequence[str], state: State
 ) -> Tensor | None:
-    """Return the gradients (B, P) by outer products, or None if the layers are not linear layers on vectors."""
+    """Return the gradient of each sample's loss by the weights of linear layers, (B, P), from a single pass.
+
+    For a layer z = Wh + b it is the outer product of ∂L/∂z and h. None if a layer is no linear layer on one vector per
+    sample. `state` holds weights to use in place of the model's.
+    """
     if len(set(layers)) != len(layers) or not all(is_linear(model, path) for path in layers):
         return None
     scores, probes = probed_scores(model, batch, layers, state)
@@ -282,7 +295,10 @@ def _linear_gradients(
 def _one_by_one(
     model: Model, train: Examples, batch: Batch, target: Tensor, chosen: State, state: State
 ) -> Tensor:
-    """Return the gradients (B, P) by the `chosen` weights, with a pass for every sample."""
+    """Return the gradient of each sample's loss by the `chosen` weights, (B, P), with a pass for every sample.
+
+    That works for any layer. `state` holds weights to use in place of the model's.
+    """
     leaves = leaves_of(chosen, state)
     weights = list(leaves.values())
     rows = []
@@ -307,7 +323,7 @@ def _one_by_one(
 
 
 def leaves_of(chosen: State, state: State) -> dict[str, Tensor]:
-    """Return differentiable copies of the chosen weights, with their values in `state` if they are there."""
+    """Return differentiable copies of the chosen weights by name, with the values that `state` has for them, if any."""
     leaves = {}
     for name, weight in chosen.items():
         value = state.get(name, weight).detach().to(weight)

@@ -58,7 +58,10 @@ class SimplEx(_ByLayer):
     tolerance: Annotated[float, Field(gt=0, lt=1)] = 1e-9
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Weights (B, n); the classes do not matter."""
+        """Return the weights (B, n) of the training examples in the mixture that is nearest to each sample.
+
+        Near means in the layer's representation. Classes and seed are unused.
+        """
         samples, examples = representations(model, self.train, self.layer, batch, self.name)
         weights, gap = simplex_weights(examples, samples, self.ridge)
         worst = float(gap.max())
@@ -89,7 +92,10 @@ class RepresentationSimilarity(_ByLayer):
     metric: Literal["cosine", "dot"] = "cosine"
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, seed: int) -> Tensor:
-        """Similarities (B, n); the classes do not matter."""
+        """Return the similarity (B, n) of each sample's representation to that of each training example.
+
+        `self.metric` is the cosine or the dot product. Classes and seed are unused.
+        """
         samples, examples = representations(model, self.train, self.layer, batch, self.name)
         if self.metric == "cosine":
             samples, examples = F.normalize(samples, dim=1), F.normalize(examples, dim=1)
@@ -97,7 +103,10 @@ class RepresentationSimilarity(_ByLayer):
 
 
 def check_layer(model: Model, train: Examples, layer: str, shape: Sequence[int], what: str) -> None:
-    """Raise for a model, a layer or examples that a representation-based method is not defined on; no pass is made."""
+    """Raise `UserError` for a model, a layer or training examples that the method `what` is not defined on.
+
+    It compares the values of a layer. `shape` is that of a sample. No pass is made.
+    """
     if isinstance(model, Smoothed):
         raise UserError(
             f"{what} reads one layer, but {model.name} averages many passes; explain what it smooths"
@@ -114,9 +123,10 @@ def check_layer(model: Model, train: Examples, layer: str, shape: Sequence[int],
 def representations(
     model: Model, train: Examples, layer: str, batch: Batch, what: str
 ) -> tuple[Tensor, Tensor]:
-    """Return h of the samples (B, d) and of the training examples (n, d), float64; the latter are cached.
+    """Return a layer's values for the samples, (B, d), and for the training examples, (n, d), in float64.
 
-    `layer` is empty for the input of the last linear layer; `what` is the name of the method.
+    Those of the training examples are cached. `layer` is empty for the input of the last linear layer; `what` is the
+    name of the method.
 
     >>> train = Examples(Batch(("a", "b"), torch.zeros(2, 3)))
     >>> samples, examples = representations(Model(nn.Linear(3, 5)), train, "", Batch(("x",), torch.ones(1, 3)), "mine")
@@ -142,10 +152,11 @@ def representations(
 
 
 def simplex_weights(points: Tensor, targets: Tensor, ridge: float = 1e-7) -> tuple[Tensor, Tensor]:
-    """Return the mixtures (B, n) of `points` (n, d) nearest to each of `targets` (B, d), and their duality gaps (B,).
+    """Return the weights (B, n) of the convex combination of `points` (n, d) nearest to each of `targets` (B, d).
 
-    Minimised is ½wᵀGw over the simplex with G = (points − target)(points − target)ᵀ/s + ridge·I, s the mean squared
-    distance. The gap wᵀGw − minₙ (Gw)ₙ bounds how far the value is from the minimum.
+    Also returned are the duality gaps (B,), which bound how far each solution is from the optimum. Minimised is ½wᵀGw
+    over the simplex with G = (points − target)(points − target)ᵀ/s + ridge·I, s the mean squared distance. The gap wᵀGw
+    − minₙ (Gw)ₙ bounds how far the value is from the minimum.
 
     The objective is homogeneous, so w ∝ u where u ≥ 0 minimises ½uᵀ(G + 11ᵀ)u − Σu. With the Cholesky factor L of
     G + 11ᵀ this is the non-negative least squares problem ‖Lᵀu − L⁻¹1‖², which an active set method solves exactly.

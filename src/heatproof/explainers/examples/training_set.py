@@ -47,6 +47,7 @@ class Examples:
     """
 
     def __init__(self, batch: Batch, name: str = "train") -> None:
+        """Copy the samples, so that later changes of the given tensors do not matter, and begin with an empty cache."""
         if not isinstance(batch, Batch):
             raise UserError(f"Examples(...) needs a heatproof.Batch, got {type(batch).__name__}")
         if not len(batch):
@@ -79,7 +80,10 @@ class Examples:
         )
 
     def _digest(self, content: Callable[[Tensor], bytes]) -> str:
-        """Return the sha256 of the ids and of the `content` of all tensors, with their types and shapes."""
+        """Return a sha256 of the examples: their ids, and names, types, shapes and content of all tensors.
+
+        `content` turns a tensor into the bytes that count.
+        """
         digest = hashlib.sha256(repr(self.batch.ids).encode())
         tensors = {"": self.batch.x, "|label": self.batch.label, **self.batch.aux}
         for name, tensor in sorted(tensors.items()):
@@ -265,7 +269,7 @@ def _byte_count(value: Any) -> int:
 
 
 def _weights_checksum(model: Model) -> tuple[Any, ...]:
-    """Return numbers that change whenever the weights do, for the network may be trained on between calls.
+    """Return checksums of a model's weights, which change when the network is trained between two calls.
 
     PyTorch's version counters miss changes through `.data`. These sums of the bits, weighted by position and exact
     in whole numbers, cost one pass over the weights and no copy to another device.
@@ -274,8 +278,9 @@ def _weights_checksum(model: Model) -> tuple[Any, ...]:
     for tensor in (*model.module.parameters(), *model.module.buffers()):
         flat = tensor.detach().contiguous().reshape(-1)
         words = flat.view(torch.int32) if flat.element_size() == 4 else flat.view(torch.uint8)
-        for part in torch.split(words, 1 << 20):
-            position = torch.arange(1, part.numel() + 1, device=part.device)
+        for chunk in torch.split(words, 1 << 20):
+            position = torch.arange(1, chunk.numel() + 1, device=chunk.device)
+            # Knuth's multiplicative hash gives every position another weight, so that exchanged values show too.
             position_weight = (position * _GOLDEN_RATIO).bitwise_right_shift(7)
-            sums.append((part * position_weight).sum())
+            sums.append((chunk * position_weight).sum())
     return tuple(torch.stack(sums).tolist()) if sums else ()

@@ -33,7 +33,9 @@ _SAFE_SINCE = (2, 6)
 def load_file(
     path: str, architecture: str | None = None, allow_code: bool = False
 ) -> Parts | Model:
-    """Return the network of an architecture with the weights of a file; names and shapes must agree exactly.
+    """Return a network with the weights in a file, by the name of its `architecture`, such as "torchvision:resnet50".
+
+    Names and shapes of the weights must agree exactly. A pickle of a whole network needs no architecture.
 
     >>> load_file("no/such/weights.safetensors", "torchvision:resnet50")
     Traceback (most recent call last):
@@ -73,7 +75,10 @@ def load_file(
 
 
 def bare(architecture: str, outputs: int | None, allow_code: bool) -> Parts | Model:
-    """Return a network of an architecture without its trained weights; with `outputs` it has that many classes."""
+    """Return a network by the name of its architecture, such as "torchvision:resnet50", with untrained weights.
+
+    With `outputs` it has that many classes. An architecture may be a user's function, "python:file.py:make".
+    """
     kind, _, rest = architecture.partition(":")
     if kind == "python":
         check_allowed(architecture, allow_code)
@@ -92,7 +97,7 @@ def bare(architecture: str, outputs: int | None, allow_code: bool) -> Parts | Mo
 
 
 def _outputs(module: nn.Module, weights: Mapping[str, Tensor]) -> int | None:
-    """Return how many classes the weights are for, where the network has another number; else None.
+    """Return how many classes stored weights are for, if the network `module` has another number; else None.
 
     That is the number of rows of the last tensor, the weight or bias of the head.
     """
@@ -105,7 +110,10 @@ def _outputs(module: nn.Module, weights: Mapping[str, Tensor]) -> int | None:
 
 
 def _read(file: Path, allow_code: bool) -> Any:
-    """A state dict, or with `allow_code` a pickled network."""
+    """Return the content of a file of weights: a state dict, or with `allow_code` perhaps a pickled network.
+
+    Files are read without running code where that is possible. Any other pickle needs `allow_code`.
+    """
     if file.suffix == SAFE:
         return load_safe(file)
     if tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE_SINCE and not allow_code:

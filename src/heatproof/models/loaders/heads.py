@@ -41,7 +41,7 @@ def with_new_head(parts: Parts, outputs: int) -> Parts:
 
 
 def _last_layer(network: nn.Module) -> tuple[str, nn.Module]:
-    """Return path and module of the last layer that has weights of its own."""
+    """Return the path and the module of the last layer with weights of its own, in the order of definition."""
     layers = [
         (path, layer)
         for path, layer in network.named_modules()

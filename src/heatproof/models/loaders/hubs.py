@@ -34,7 +34,11 @@ def same_random_weights() -> Iterator[None]:
 
 
 def from_torchvision(rest: str, outputs: int | None = None) -> Parts:
-    """`resnet50` (default weights), `resnet50@IMAGENET1K_V1` (those), `resnet50@none` (random)."""
+    """Return a network of torchvision, by a name such as `resnet50`, with its normalisation and class names.
+
+    `resnet50` has the default weights, `resnet50@IMAGENET1K_V1` those, and `resnet50@none` random ones. With `outputs` the
+    network is untrained and has that many classes.
+    """
     from torchvision import models
 
     name, _, weights_name = rest.partition("@")
@@ -64,7 +68,11 @@ def from_torchvision(rest: str, outputs: int | None = None) -> Parts:
 
 
 def from_timm(rest: str, outputs: int | None = None) -> Parts:
-    """`vit_base_patch16_224` (pretrained), `vit_base_patch16_224@none` (random)."""
+    """Return a network of timm, by a name such as `vit_base_patch16_224`, with its normalisation.
+
+    It is pretrained; `vit_base_patch16_224@none` has random weights. With `outputs` it is untrained and has that many
+    classes.
+    """
     import timm
 
     name, _, weights_name = rest.partition("@")
@@ -89,9 +97,10 @@ def from_timm(rest: str, outputs: int | None = None) -> Parts:
 
 
 def from_hf(rest: str, outputs: int | None = None) -> Parts:
-    """Return a classifier of images or of text: `owner/name`, `owner/name@revision`, or a folder with a copy.
+    """Return a classifier of images or of text from the Hugging Face hub, with its normalisation or embedding layer.
 
-    `@none` has random weights and needs config.json alone.
+    `rest` is `owner/name`, `owner/name@revision`, or a folder with a copy. With `outputs` it is untrained and has that
+    many classes. `@none` has random weights and needs config.json alone.
     """
     import transformers
 
@@ -127,7 +136,10 @@ def from_hf(rest: str, outputs: int | None = None) -> Parts:
 
 
 def from_decoder(rest: str, options: Sequence[str] = ()) -> Model:
-    """Return a decoder, which may choose among `options`: `owner/name`, `owner/name@revision`, or a folder with a copy."""
+    """Return a language model from the Hugging Face hub, which explains an answer or chooses among `options`.
+
+    `rest` is `owner/name`, `owner/name@revision`, or a folder with a copy.
+    """
     from transformers import AutoModelForCausalLM
 
     name, revision = name_and_revision(rest)
@@ -146,7 +158,10 @@ def from_decoder(rest: str, options: Sequence[str] = ()) -> Model:
 
 
 def _reads_text(config: Any, name: str) -> bool:
-    """Whether a configuration is of a text classifier; one of images is the other kind that is read."""
+    """Return whether a configuration of transformers is that of a text classifier, not of an image classifier.
+
+    Any other kind of model is refused; `name` is for the error.
+    """
     import transformers
 
     named = " ".join(config.architectures or [])
@@ -162,7 +177,10 @@ def _reads_text(config: Any, name: str) -> bool:
 def _normalisation(
     name: str, where: Mapping[str, Any], optional: bool
 ) -> tuple[Sequence[float] | None, ...]:
-    """Return mean and standard deviation for pixels in [0, 1], from the image processor beside a model."""
+    """Return the mean and std that a model on the hub normalises pixels in [0, 1] by, from its image processor's file.
+
+    (None, None) if the file is missing and `optional`. `where` are arguments for the hub, such as the revision.
+    """
     from transformers import AutoImageProcessor
 
     def read() -> Any:
@@ -178,8 +196,9 @@ def _normalisation(
 
 
 def _embedding(module: nn.Module, name: str) -> str | None:
-    """Return the path of the layer that embeds tokens; None where the network does not take its vectors in place of ids.
+    """Return the path of the layer that turns token ids into vectors; None if the network does not take vectors.
 
+    A short pass with ids and one with vectors must agree.
     A text is padded with id 0 where its attention mask is 0. A network that looks for its own padding id instead, as
     decoders do, would read other texts than it is given, so it is refused.
     """
@@ -201,6 +220,7 @@ def _embedding(module: nn.Module, name: str) -> str | None:
 
 
 def _close(a: Tensor, b: Tensor) -> bool:
+    """Return whether two outputs are equal up to rounding errors."""
     return bool(torch.allclose(a, b, rtol=1e-3, atol=1e-4))
 
 
@@ -297,7 +317,7 @@ class RawAudio(nn.Module):
         self.is_normalised = is_normalised
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return class scores (B, classes)."""
+        """Return class scores (B, classes) of audio x (B, 1, T)."""
         waves = x.flatten(1)
         if self.is_normalised:
             # As `Wav2Vec2FeatureExtractor` does.
@@ -307,7 +327,7 @@ class RawAudio(nn.Module):
 
 
 def _mean_and_std(processor: Any, name: str) -> tuple[Sequence[float] | None, ...]:
-    """Return mean and standard deviation for pixels in [0, 1], from an image processor.
+    """Return the mean and std that an image processor of transformers normalises pixels in [0, 1] by.
 
     It computes (255·x·factor − offset − mean) / std, where it rescales and normalises at all.
     """

@@ -55,7 +55,7 @@ def load_model(
     new_head: int | None = None,
     allow_code: bool = False,
 ) -> Model:
-    """A `Model` from a name, a torch module, a fitted model of tables, or a Model (the same one, moved to `device`).
+    """Return a `Model` from a name, a torch module, a fitted model of tables, or a Model (the same, moved to `device`).
 
     Names: `bundled:efficientnet-lite0`; `torchvision:resnet50` (default weights), `torchvision:resnet50@IMAGENET1K_V1`
     (those), `torchvision:resnet50@none` (random); `timm:name`, `timm:name@none`; `hf:owner/name`, `hf:owner/name@rev`,
@@ -122,7 +122,11 @@ def _from_name(
     architecture: str | None,
     allow_code: bool,
 ) -> tuple[Parts | Model, str]:
-    """Return what a name stands for, and what the model is called."""
+    """Return the model or network that a name such as "torchvision:resnet50" stands for, and its display name.
+
+    `classes` are the options of a decoder, `architecture` is the network for a file of weights, and `name` replaces the
+    display name.
+    """
     scheme, _, rest = check_model_name(spec).partition(":")
     name = name or short_name(scheme, rest)
     if scheme == "python":
@@ -174,7 +178,9 @@ def check_model_name(spec: str, folder: str | Path | None = None) -> str:
 
 
 def _example_of(name: str) -> str:
-    """Return how a study file would name what was given without a kind: by its suffix, or else as a network of torchvision.
+    """Return an example of a full model name for one that was given without its kind, for an error message.
+
+    A file's kind follows from its suffix; anything else is taken for a network of torchvision.
 
     >>> _example_of("net.pt"), _example_of("resnet50")
     ('file:net.pt', 'torchvision:resnet50')

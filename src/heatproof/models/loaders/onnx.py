@@ -39,6 +39,7 @@ class OnnxNetwork(nn.Module):
     differentiable: ClassVar[bool] = False
 
     def __init__(self, path: str | Path, probabilities: bool = False) -> None:
+        """Open the graph, and choose the output that has the class scores."""
         super().__init__()
         self.path = str(existing(Path(path)))
         digest = content_digest(Path(self.path))
@@ -57,7 +58,10 @@ class OnnxNetwork(nn.Module):
         self.log = probabilities or "prob" in self.output.lower()
 
     def forward(self, x: Tensor, **aux: Tensor) -> Tensor:
-        """Return class scores (B, classes) on the device of x."""
+        """Return class scores (B, classes) on the device of x, computed by ONNX Runtime on the CPU.
+
+        The graph's further inputs are taken from `aux` by name. Probabilities become their logarithms.
+        """
         file_name = Path(self.path).name
         if x.requires_grad and torch.is_grad_enabled():
             raise UserError(f"{file_name} is an ONNX graph, which gives no gradient")
@@ -86,7 +90,10 @@ class OnnxNetwork(nn.Module):
 
 
 def load_onnx(rest: str) -> Parts:
-    """Return the network of `model.onnx`, or of `model.onnx@probabilities` where the output has been through a softmax."""
+    """Return the network in an ONNX file, by its path.
+
+    In `model.onnx@probabilities`, the ending says that the graph's output has been through a softmax.
+    """
     path, _, output_kind = rest.rpartition("@")
     if output_kind == PROBABILITIES and path:
         has_probabilities = True
@@ -100,7 +107,10 @@ def load_onnx(rest: str) -> Parts:
 
 
 def content_digest(path: Path) -> bytes:
-    """sha256 of the file and of all others that hold its weights: those it names and those named after it."""
+    """Return the sha256 of an ONNX file and of the files beside it that hold its weights.
+
+    Those are the files that it names, and those whose names begin with its own.
+    """
     content = path.read_bytes()
     named = {path.parent / name for name in external_data(content)}
     digest = hashlib.sha256(content)
@@ -133,7 +143,10 @@ def external_data(content: bytes) -> list[str]:
 
 @lru_cache(maxsize=8)
 def _session(path: str, digest: bytes) -> Any:
-    """The graph, ready to compute; kept outside the network, which is copied and sent to other processes."""
+    """Return an ONNX Runtime session for the graph at a path; cached by the path and the content's `digest`.
+
+    Sessions are kept outside the network object, because that is copied and sent to other processes.
+    """
     runtime = importlib.import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
@@ -163,7 +176,11 @@ def _array(values: Tensor, graph_input: Any) -> Any:
 def _in_sizes(
     session: Any, output: str, arrays: Mapping[str, Any], rows: int, size: int | None
 ) -> Any:
-    """Return the output for all rows; a graph of a fixed size gets the last chunk filled up with copies of its last row."""
+    """Return a graph's `output` for all `rows` of its input `arrays`.
+
+    A graph may be made for passes of a fixed `size`: then rows go in chunks, and the last chunk is padded with copies of
+    its last row, whose outputs are dropped.
+    """
     step = size or max(1, rows)
     outputs = []
     for start in range(0, rows, step):

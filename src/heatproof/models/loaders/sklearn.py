@@ -41,6 +41,7 @@ class SklearnNetwork(nn.Module):
     differentiable: ClassVar[bool] = False
 
     def __init__(self, estimator: Any, frame: FrameColumns | None = None) -> None:
+        """Take a fitted model and, where it reads a DataFrame, the columns of that; see the class."""
         super().__init__()
         self.estimator = estimator
         self.kind: Kind = _kind(estimator)
@@ -77,7 +78,7 @@ class SklearnNetwork(nn.Module):
         return torch.from_numpy(scores).to(x.device, torch.float32)
 
     def rows(self, x: Tensor) -> Any:
-        """Return samples as the model reads them: a DataFrame where it knows columns by name, else an array."""
+        """Return samples (B, F) in the form that the model was fitted on: a DataFrame with its columns, or an array."""
         values: Any = x.detach().cpu().numpy()
         if self.frame is not None and x.ndim == 2 and x.shape[1] == len(self.frame.titles):
             frame = self.frame.decoded(values)
@@ -100,10 +101,13 @@ class SklearnNetwork(nn.Module):
         return pd.DataFrame(values, columns=list(self.columns))
 
     def _scores(self, rows: Any) -> Scores:
-        """Return what the model says of rows, (B, K) or (B,)."""
+        """Return logits or log-probabilities of classes, or the numbers that a regressor predicts, (B, K) or (B,).
+
+        `rows` are samples as the model reads them.
+        """
         model = self.estimator
         if self.kind == "xgboost":
-            # The module of its class, so that nothing is imported.
+            # Find the library by the class of the model, so that nothing is imported.
             library: Any = inspect.getmodule(type(model))
             matrix = library.DMatrix(rows, enable_categorical=True)
             is_margin = _is_classifying(_objective(model))
@@ -120,7 +124,10 @@ class SklearnNetwork(nn.Module):
         return np.asarray(model.predict(rows), np.float64)
 
     def get_extra_state(self) -> str:
-        """Return a hash of everything that was fitted, which makes the model's fingerprint."""
+        """Return a hash of the fitted model and of the layout of its DataFrame: torch adds it to the state dict.
+
+        So the model's fingerprint, a hash of the state dict, changes with it.
+        """
         digest = _digest(self.estimator)
         if self.reads_numbers or self.frame is None:
             return digest
@@ -248,7 +255,7 @@ def _check_columns(network: SklearnNetwork, frame: FrameColumns) -> None:
 
 
 def _check_fitted(estimator: Any) -> None:
-    """Raise `UserError` for an estimator that gives nothing to explain."""
+    """Raise `UserError` for an estimator that is not fitted, or that gives no scores of single outputs to explain."""
     label = type(estimator).__name__
     if not _has_classes(estimator):
         is_fitted = _column_count(estimator) is not None
@@ -269,7 +276,11 @@ def _check_fitted(estimator: Any) -> None:
 
 
 def _task(estimator: Any, classes: Sequence[str] | None) -> Any:
-    """Return the task of a model of tables; None for classification, or where only its outputs tell."""
+    """Return the task of a model of tables, such as `Regression()`.
+
+    None is for classification, and for a function whose outputs have to show whether they are probabilities. `classes`
+    are the names of the classes, where they are known.
+    """
     if _booster_of(estimator) is not None:
         objective = _objective(estimator)
         if not _is_classifying(objective):
@@ -336,7 +347,7 @@ def _column_names(model: Any) -> tuple[str, ...] | None:
     if names is None:
         return None
     names = tuple(map(str, names))
-    # Names that a library made up for an array.
+    # Fitted on an array, the libraries make up names: 0, 1, …, f0, f1, … or Column_0, Column_1, …
     numbers = [str(i) for i in range(len(names))]
     are_numbers = [name.removeprefix("Column_").removeprefix("f") for name in names] == numbers
     return None if are_numbers else names
@@ -360,7 +371,10 @@ def _column_count(model: Any) -> int | None:
 
 
 def _of_function(function: Callable[..., Any], rows: Any) -> Scores:
-    """Return the outputs of a function of rows; probabilities of classes as their logarithms."""
+    """Return the outputs of a user's function of rows, (B, K) or (B,) in float64.
+
+    Rows that are at least 0 and sum to 1 are class probabilities, and become their logarithms.
+    """
     outputs = np.asarray(function(rows))
     if outputs.dtype.kind not in "biuf":
         raise UserError(
@@ -375,6 +389,7 @@ def _of_function(function: Callable[..., Any], rows: Any) -> Scores:
 
 
 def _logs(probabilities: Scores) -> Scores:
+    """Return the logarithms of probabilities; a probability of 0 counts as the smallest float32, so that none is −∞."""
     return np.asarray(np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)))
 
 
@@ -387,30 +402,51 @@ def _label(model: Any) -> str:
 
 
 def _digest(model: Any) -> str:
-    """Return a hash of everything that was fitted; of a function, of its code and the values that it uses."""
+    """Return a hash of a model of tables that changes whenever its predictions could: its fingerprint.
+
+    For a function, that is a hash of its code and of the values that it uses; for an estimator, of all that was fitted.
+    """
     if inspect.isfunction(model):
-        code = model.__code__
-        values = [cell.cell_contents for cell in model.__closure__ or ()]
-        values += [model.__globals__[name] for name in code.co_names if name in model.__globals__]
-        # Only the code of functions that it calls: they may call each other in turn.
-        called, digests = [], []
-        for value in values:
-            if inspect.isfunction(value):
-                called.append(value.__code__.co_code)
-            elif not inspect.ismodule(value):
-                digests.append(_digest(value))
-        text = (code.co_code, _constants(code.co_consts), model.__defaults__, called, digests)
-        return hashlib.sha1(repr(text).encode()).hexdigest()
+        return _digest_of_function(model)
     if isinstance(model, functools.partial):
-        digests = [_digest(value) for value in (model.func, *model.args, *model.keywords.values())]
+        arguments = (model.func, *model.args, *model.keywords.values())
+        digests = [_digest(value) for value in arguments]
         return hashlib.sha1(repr(digests).encode()).hexdigest()
-    # Of a search only the best estimator predicts; its table of results has arrays that joblib cannot hash.
+    # After a search over parameters only the best estimator predicts. The search also has a table of results, with
+    # arrays that joblib cannot hash.
     model = getattr(model, "best_estimator_", model)
     if importlib.util.find_spec("joblib") is None:
         return hashlib.sha1(pickle.dumps(model)).hexdigest()
     return str(importlib.import_module("joblib").hash(model, hash_name="sha1"))
 
 
+def _digest_of_function(function: Any) -> str:
+    """Return a hash of a function's code, its constants and defaults, and the outer variables that it uses.
+
+    Of functions that it calls only the code counts, not the variables that these use in turn: functions may call each
+    other, which would never end. Modules that it uses do not count.
+    """
+    code = function.__code__
+    outer_values = [cell.cell_contents for cell in function.__closure__ or ()]
+    for name in code.co_names:
+        if name in function.__globals__:
+            outer_values.append(function.__globals__[name])
+
+    called_code: list[bytes] = []
+    value_digests: list[str] = []
+    for value in outer_values:
+        if inspect.isfunction(value):
+            called_code.append(value.__code__.co_code)
+        elif not inspect.ismodule(value):
+            value_digests.append(_digest(value))
+    constants = _constants(code.co_consts)
+    content = (code.co_code, constants, function.__defaults__, called_code, value_digests)
+    return hashlib.sha1(repr(content).encode()).hexdigest()
+
+
 def _constants(values: Iterable[Any]) -> list[Any]:
-    """Return constants of code without the code objects of inner functions, whose text has addresses."""
+    """Return the constants of a function for hashing, with the bytes of inner functions in place of their code objects.
+
+    The text of a code object has a memory address in it, which changes from run to run.
+    """
     return [value.co_code if inspect.iscode(value) else value for value in values]

@@ -34,19 +34,19 @@ class Exclusive(BaseTask):
     fixes: ClassVar[str] = ""
 
     def target(self, table: Tensor) -> Tensor:
-        """The class with the largest logit."""
+        """Return the predicted class (B,): the one with the largest logit."""
         return table.argmax(1)
 
     def probability(self, table: Tensor) -> Tensor:
-        """The softmax of the logits."""
+        """Return the class probabilities: the softmax of the logits."""
         return table.softmax(-1)
 
     def same(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
-        """Whether the class that was predicted is predicted again."""
+        """Return whether the class `target`, which was predicted before a change, is predicted after it too."""
         return after.argmax(-1) == target
 
     def change(self, before: Tensor, after: Tensor, target: int, named: Named) -> str:
-        """Which class took the place of which."""
+        """Return a sentence saying which class is predicted in place of which."""
         return f"top-1 changed from {named(target)} to {named(int(after.argmax()))}"
 
     def shown(self, row: Tensor, target: int, named: Named) -> str:
@@ -71,7 +71,7 @@ class Classification(Exclusive):
     outputs: Outputs | None = None
 
     def table(self, output: Any, aux: Aux) -> Tensor:
-        """The logits (B, K)."""
+        """Return the logits (B, K) in a network's output; of probabilities, if it gives these, their logarithms."""
         scores = rows_in(output)
         if self.outputs != "probabilities":
             return scores
@@ -92,11 +92,11 @@ class Options(Exclusive):
     unchanged: ClassVar[str] = "the likeliest option stays"
 
     def table(self, output: Any, aux: Aux) -> Tensor:
-        """The log-probabilities (B, K)."""
+        """Return the log-probabilities (B, K) of the options, which are the network's output."""
         return rows_in(output)
 
     def fix(self, output: Any, aux: Aux) -> Tensor:
-        """Where an answer stands behind the prompt, (B, L + T)."""
+        """Return at which positions behind the prompt an answer stands, (B, L + T), from the decoder's output."""
         return torch.as_tensor(output[ANSWER])
 
 
@@ -114,7 +114,7 @@ class Binary(Exclusive):
     outputs: Outputs | None = None
 
     def table(self, output: Any, aux: Aux) -> Tensor:
-        """The logits (B, 2) of no and yes."""
+        """Return the logits (B, 2) of no and yes, from the single output of a network."""
         scores = rows_in(output)
         if scores.shape[1] != 1:
             raise UserError(
@@ -150,18 +150,18 @@ class MultiLabel(Exclusive):
         return f"the label stays on its side of {self.threshold:g}"
 
     def table(self, output: Any, aux: Aux) -> Tensor:
-        """The logits (B, 2) of the label's absence and presence, equal at the threshold."""
+        """Return the logits (B, 2) of the label's absence and presence; they are equal at the threshold."""
         scores = rows_in(output)
         odds = _log_odds(at(scores, repeated_column(self.name, self.label, scores)), self.outputs)
         return _two_sided(odds - self._log_odds_of_threshold)
 
     def probability(self, table: Tensor) -> Tensor:
-        """Of absence and presence, whatever the threshold is."""
+        """Return the probabilities of absence and presence, from logits that are shifted by the threshold."""
         half = self._log_odds_of_threshold / 2
         return (table + table.new_tensor([-half, half])).softmax(-1)
 
     def names(self, classes: Names) -> Names:
-        """The names of two columns: that the label does not hold, and that it does."""
+        """Return the names of the two columns, such as "no cat" and "cat"; `classes` are the names of the outputs."""
         label = self.label
         if classes is not None and isinstance(label, int) and label < len(classes):
             name = classes[label]
@@ -170,7 +170,7 @@ class MultiLabel(Exclusive):
         return (f"no {name}", name)
 
     def numbered(self, classes: Names) -> MultiLabel:
-        """The task with the number of its label."""
+        """Return the task with its label given by number, where it was given by name; `classes` are the names."""
         return replace(self, label=output_number("label", self.label, classes))
 
     @property
@@ -186,5 +186,5 @@ def _log_odds(scores: Tensor, outputs: Outputs | None) -> Tensor:
 
 
 def _two_sided(odds: Tensor) -> Tensor:
-    """Log-odds (B,) as two logits (B, 2), whose gradients differ in sign alone."""
+    """Return log-odds z (B,) as two logits −z/2 and z/2, (B, 2), whose gradients differ in sign alone."""
     return torch.stack([-odds / 2, odds / 2], 1)

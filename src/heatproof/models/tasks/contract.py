@@ -113,7 +113,7 @@ class BaseTask:
 
 
 def rows_in(output: Any) -> Tensor:
-    """The scores (B, K) in whatever a network returned; one number per sample is one column.
+    """Return the scores (B, K) in whatever a network returned; one number per sample makes one column.
 
     >>> rows_in((torch.ones(3), "more")).shape
     torch.Size([3, 1])
@@ -123,7 +123,7 @@ def rows_in(output: Any) -> Tensor:
 
 
 def at(table: Tensor, column: Tensor) -> Tensor:
-    """The entries (…,) of a table (…, K) at columns (…,).
+    """Return one entry of each row of a table (…, K): the one at the number in `column`, (…,).
 
     >>> at(torch.tensor([[5.0, 7.0]]), torch.tensor([1])).tolist()
     [7.0]
@@ -132,7 +132,10 @@ def at(table: Tensor, column: Tensor) -> Tensor:
 
 
 def with_region(batch: Batch, x: Tensor, move: Callable[[Tensor], Tensor]) -> Batch:
-    """Return the samples moved to `x`, with the region (B, …) that they have moved along, by a `move` of maps (B, …).
+    """Return samples with new values `x`, and with the region of each sample moved in the same way.
+
+    Tests of symmetry move samples, such as by a rotation; `move` does the same with maps (B, …). A sample's region, in
+    its auxiliary tensors, says which positions a segmentation task explains. Samples without one just get x.
 
     >>> batch = Batch(("a",), torch.zeros(1, 2), {REGION: torch.tensor([[True, False]])})
     >>> with_region(batch, batch.x.flip(1), lambda maps: maps.flip(1)).aux[REGION].tolist()
@@ -154,7 +157,7 @@ def with_region(batch: Batch, x: Tensor, move: Callable[[Tensor], Tensor]) -> Ba
 
 
 def repeated_column(task: str, column: Any, table: Tensor) -> Tensor:
-    """Return the column that a task asks for, once for each row of a table (B, K, …); refuse one that is not there."""
+    """Return the number of a column once for each row of a table (B, K, …), (B,); raise if the table lacks the column."""
     if not 0 <= int(column) < table.shape[1]:
         raise UserError(
             f"{task} reads output {column}, but the network has the outputs 0 to {table.shape[1] - 1}"
@@ -163,7 +166,7 @@ def repeated_column(task: str, column: Any, table: Tensor) -> Tensor:
 
 
 def output_number(what: str, output: int | str, classes: Names) -> int:
-    """The number of an output that is given by number or by name.
+    """Return the number of a network's output, which is given by number or by its name among the `classes`.
 
     >>> output_number("label", "dog", ["cat", "dog"])
     1
@@ -180,7 +183,7 @@ def output_number(what: str, output: int | str, classes: Names) -> int:
 
 
 def has_probability(task: Task) -> bool:
-    """Whether a task has probabilities.
+    """Return whether a task's readouts are classes with probabilities.
 
     >>> from heatproof.models.tasks import Binary, Regression
     >>> has_probability(Binary()), has_probability(Regression())

@@ -22,7 +22,10 @@ Vectors = tuple[tuple[float, ...], ...]
 
 
 def _unit_vectors(reference: Any) -> Vectors | None:
-    """Return reference vectors (M, D), or one (D,), at length 1; text is the path of an `.npy`, or an `.npz` with `x`."""
+    """Return the user's reference vectors (M, D), scaled to length 1, as nested tuples; None for None.
+
+    They are given as vectors, as one vector (D,), or as the path of an `.npy`, or of an `.npz` with `x`.
+    """
     if reference is None:
         return None
     if isinstance(reference, str | Path):
@@ -44,7 +47,7 @@ def _unit_vectors(reference: Any) -> Vectors | None:
 
 
 def _stored_vectors(path: Path) -> np.ndarray[Any, Any]:
-    """Return the array of a file."""
+    """Return the array in an .npy file, or the array `x` in an .npz file."""
     try:
         content = np.load(path, allow_pickle=False)
         if isinstance(content, np.ndarray):
@@ -80,6 +83,7 @@ class Representation(BaseTask):
     least_cosine: Annotated[float, Field(gt=-1, le=1)] = 0.9
 
     def __post_init__(self) -> None:
+        """Check that `unit` and `reference` are given where `read` needs them, and only there."""
         for needed, value in (("unit", self.unit), ("cosine", self.reference)):
             parameter = "unit" if needed == "unit" else "reference"
             if self.read == needed and value is None:
@@ -89,7 +93,7 @@ class Representation(BaseTask):
 
     @property
     def readout(self) -> str:
-        """The number in words."""
+        """Return in words which number of the representation is explained."""
         words = {
             "self": "the inner product of the representation with that of the untouched sample",
             "norm": "the length of the representation",
@@ -116,12 +120,16 @@ class Representation(BaseTask):
         return f"{len(vectors)} vectors ({digest})"
 
     def table(self, output: Any, aux: Aux) -> Tensor:
-        """The number and the entries of the representation, (B, 1 + D)."""
+        """Return the explained number and then the D entries of each representation, (B, 1 + D)."""
         h = scores_in(output).flatten(1)
         return torch.cat([self._number(h, aux)[:, None], h], 1)
 
     def _number(self, h: Tensor, aux: Aux) -> Tensor:
-        """The explained number (B,) of representations (B, D)."""
+        """Return the explained number of each representation h (B, D), as `self.read` says, (B,).
+
+        It is the product with the unchanged sample's representation, the length, one entry, or the mean cosine with the
+        reference vectors.
+        """
         if self.read == "self":
             return (h * aux[FIXED].to(h)).sum(1)
         if self.read == "norm":
@@ -134,18 +142,19 @@ class Representation(BaseTask):
             raise UserError(
                 f"the representation has {h.shape[1]} entries, but the reference vectors have {reference.shape[1]}"
             )
+        # The reference vectors have length 1, so the product with their mean is the mean of the cosines.
         return normalize(h, dim=1) @ reference.mean(0)
 
     def target(self, table: Tensor) -> Tensor:
-        """The first column."""
+        """Return the explained column of each row (B,): the first one, which has the number."""
         return repeated_column(self.name, 0, table)
 
     def same(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
-        """Whether the representations are similar enough."""
+        """Return whether representations before and after a change have a cosine of at least `self.least_cosine`."""
         return cosine_similarity(before[..., 1:], after[..., 1:], dim=-1) >= self.least_cosine
 
     def change(self, before: Tensor, after: Tensor, target: int, named: Named) -> str:
-        """How similar the representations are."""
+        """Return a sentence saying how similar the representations before and after a change are."""
         cosine = float(cosine_similarity(before[1:], after[1:], dim=0))
         return f"the representation moved: its cosine is {cosine:.2f}, below {self.least_cosine:g}"
 

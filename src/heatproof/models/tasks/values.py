@@ -57,11 +57,11 @@ class Regression(BaseTask):
         return f"the number moves by at most {self.tolerance:g}"
 
     def table(self, output: Any, aux: Aux) -> Tensor:
-        """The predicted numbers (B, outputs)."""
+        """Return the predicted numbers (B, outputs)."""
         return rows_in(output)
 
     def target(self, table: Tensor) -> Tensor:
-        """The output that was chosen, or the only one."""
+        """Return which output is explained of each sample (B,): the chosen one, or the only one."""
         if self.output is None and table.shape[1] > 1:
             raise UserError(
                 f"the network predicts {table.shape[1]} numbers; say which one is explained: "
@@ -70,7 +70,7 @@ class Regression(BaseTask):
         return repeated_column(self.name, self.output or 0, table)
 
     def same(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
-        """Whether the number moved by at most the tolerance."""
+        """Return whether each prediction moved by at most `self.tolerance`, given the outputs before and after a change."""
         if self.tolerance is None:
             raise UserError(
                 "without reference samples give task={'regression': {'tolerance': 0.5}}, in its units"
@@ -78,18 +78,22 @@ class Regression(BaseTask):
         return (at(after, target) - at(before, target)).abs() <= self.tolerance
 
     def change(self, before: Tensor, after: Tensor, target: int, named: Named) -> str:
-        """From where to where the number moved."""
+        """Return a sentence saying from where to where the predicted number moved."""
         moved = f"from {before[target]:.4g} to {after[target]:.4g}"
         return f"the prediction moved {moved}, by more than {self.tolerance or 0:.2g}"
 
     def numbered(self, classes: Names) -> Regression:
-        """The task with the number of its output."""
+        """Return the task with its output given by number, where it was given by name; `classes` are the names."""
         if self.output is None:
             return self
         return replace(self, output=output_number("output", self.output, classes))
 
     def finished(self, table: Tensor) -> Regression:
-        """The task with a tolerance."""
+        """Return the task with a tolerance for how far a prediction may move and count as unchanged.
+
+        If none was given, it is a tenth of the standard deviation of `table` (R, outputs), the predictions for the reference
+        samples.
+        """
         if self.tolerance is not None:
             return self
         spread = float(at(table, self.target(table)).double().std()) if len(table) > 1 else 0.0
@@ -119,20 +123,20 @@ class Answer(BaseTask):
     table, fix = Options.table, Options.fix
 
     def target(self, table: Tensor) -> Tensor:
-        """The log-probability."""
+        """Return the explained column (B,) of the table, 0: the log-probability of the answer."""
         return repeated_column(self.name, 0, table)
 
     def probability(self, table: Tensor) -> Tensor:
-        """Of the answer, and of any other, (…, 2)."""
+        """Return the probabilities of the answer and of any other answer, (…, 2)."""
         probability = table[..., 0].exp()
         return torch.stack([probability, 1 - probability], -1)
 
     def same(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
-        """Whether greedy decoding gives the answer after as before."""
+        """Return whether greedy decoding gives the answer both before and after a change, or neither time."""
         return (before[..., 1] >= 0) == (after[..., 1] >= 0)
 
     def change(self, before: Tensor, after: Tensor, target: int, named: Named) -> str:
-        """That the greedy answer is another one."""
+        """Return a sentence saying whether greedy decoding now gives the answer or another one."""
         return f"greedy decoding gives {'another' if before[1] >= 0 else 'the'} answer; its log p is {after[0]:.3g}"
 
 
@@ -164,7 +168,10 @@ class Segmentation(BaseTask):
         return f"the region of the class keeps an overlap (intersection over union) of at least {self.overlap:g}"
 
     def fix(self, output: Any, aux: Aux) -> Tensor:
-        """Where the class is predicted, (B, …) boolean."""
+        """Return the region whose class is explained, (B, …) boolean: the positions where that class is predicted.
+
+        The class is `self.label`, or else the one predicted at most positions of the sample, leaving out the background.
+        """
         maps = _maps(output)
         predicted = maps.argmax(1)
         if self.label is not None:
@@ -179,7 +186,11 @@ class Segmentation(BaseTask):
         return region.reshape(len(maps), *scores_in(output).shape[2:])
 
     def table(self, output: Any, aux: Aux) -> Tensor:
-        """K mean logits over the region, NaN where it is empty, and the overlap of each class with it, (B, 2 K)."""
+        """Return 2·K numbers per sample for K classes: mean logits over the region, then overlaps with it, (B, 2·K).
+
+        The region (B, …) is in `aux`. The overlap of a class is the intersection over union of the region and the positions
+        where the class is predicted. Means are NaN where the region is empty.
+        """
         maps = _maps(output)
         region = aux[REGION].to(maps.device).bool().flatten(1)[:, None]
         if region.shape[2] != maps.shape[2]:
@@ -195,19 +206,19 @@ class Segmentation(BaseTask):
         return torch.cat([means, overlaps.to(means)], 1)
 
     def target(self, table: Tensor) -> Tensor:
-        """The class that was named, else the one whose region it is: its overlap is 1."""
+        """Return the explained class (B,): `self.label`, or else the class whose region it is, with an overlap of 1."""
         if self.label is not None:
             return repeated_column(self.name, self.label, table)
         overlaps = table[:, table.shape[1] // 2 :]
         return overlaps.argmax(1)
 
     def same(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
-        """Whether the regions overlap enough."""
+        """Return whether the region of the class after a change overlaps with the original one by at least `self.overlap`."""
         column_of_overlap = target + after.shape[-1] // 2
         return at(after, column_of_overlap) >= self.overlap
 
     def change(self, before: Tensor, after: Tensor, target: int, named: Named) -> str:
-        """How little the regions overlap."""
+        """Return a sentence saying how little the region of the class overlaps with the original one."""
         overlap = float(after[target + len(after) // 2])
         return f"the region of {named(target)} keeps an overlap of {overlap:.2f}, less than {self.overlap:g}"
 
@@ -216,13 +227,14 @@ class Segmentation(BaseTask):
         return named(target)
 
     def numbered(self, classes: Names) -> Segmentation:
-        """The task with the number of its class."""
+        """Return the task with its class given by number, where it was given by name; `classes` are the names."""
         if self.label is None:
             return self
         return replace(self, label=output_number("label", self.label, classes))
 
 
 def _maps(output: Any) -> Tensor:
+    """Return the class scores at all positions, (B, classes, positions), of a segmentation network's output."""
     maps = scores_in(output)
     if maps.ndim < 3 or maps.shape[1] < 2:
         raise UserError(f"segmentation reads outputs (B, classes, …), got {tuple(maps.shape)}")
@@ -257,7 +269,7 @@ class Readout(BaseTask):
         return FIXED if self.fixing is not None else ""
 
     def table(self, output: Any, aux: Aux) -> Tensor:
-        """What `read` gives, (B, K)."""
+        """Return what the user's function `self.read` gives for an output of the network, as a table (B, K)."""
         readouts = self.read(output, aux)
         if not isinstance(readouts, Tensor):
             raise UserError(
@@ -270,7 +282,10 @@ class Readout(BaseTask):
         return repeated_column(self.name, self.column, table)
 
     def same(self, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
-        """What `keeps` says of the rows."""
+        """Return whether each prediction is unchanged, as the user's function `self.keeps` decides.
+
+        `after` (…, K) may have more dimensions than `before`, which broadcasts to it; `keeps` gets both as rows (N, K).
+        """
         columns = after.shape[-1]
         rows_before = before.expand_as(after).reshape(-1, columns)
         rows_after = after.reshape(-1, columns)
@@ -282,10 +297,10 @@ class Readout(BaseTask):
         return is_same.bool().reshape(after.shape[:-1])
 
     def change(self, before: Tensor, after: Tensor, target: int, named: Named) -> str:
-        """From where to where the readout moved."""
+        """Return a sentence saying from where to where the readout moved."""
         return f"the prediction changed: {self.readout} went from {before[target]:.4g} to {after[target]:.4g}"
 
     def fix(self, output: Any, aux: Aux) -> Tensor:
-        """What `fixing` gives."""
+        """Return what the user's function `self.fixing` takes from the output for the unchanged samples, (B, …)."""
         assert self.fixing is not None  # else `fixes` is empty
         return self.fixing(output)

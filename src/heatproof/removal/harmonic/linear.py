@@ -37,7 +37,10 @@ _VALUES_AT_ONCE_GPU = 256 * 3 * 224 * 224
 
 
 def interpolated(x: Tensor, keep: Tensor, tolerance: float) -> Tensor:
-    """Return x (B, C, H, W) with the pixels that `keep` (B, H, W) removes solved for, to a relative residual of `tolerance`.
+    """Return x (B, C, H, W) with removed pixels filled in: each becomes the weighted mean of its eight neighbours.
+
+    `keep` (B, H, W) is false for removed pixels. They are the solution of a linear system (ROAD's noisy linear imputation
+    without the noise), up to a relative residual of `tolerance`.
 
     Images are solved together by multigrid conjugate gradients, on a CPU few at a time; there an image is solved by
     banded Cholesky in double precision where that is cheap (small images, few removed pixels, one side much the
@@ -81,7 +84,7 @@ def interpolated(x: Tensor, keep: Tensor, tolerance: float) -> Tensor:
 
 
 def _direct_limit(height: int, width: int, on_cpu: bool) -> float:
-    """Return the operations of banded Cholesky below which an image is solved by it."""
+    """Return the number of operations up to which an image is solved directly, by banded Cholesky, and not by multigrid."""
     # Halving both sides of a strip again and again would end in one long row, too long for a dense coarsest level.
     is_strip = max(height, width) > COARSEST * min(height, width)
     if is_strip:
@@ -90,8 +93,10 @@ def _direct_limit(height: int, width: int, on_cpu: bool) -> float:
 
 
 def banded(x: NDArray[np.float64], keep: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the removed pixels of one image (C, H, W), given `keep` (H, W), as (C, n) in the order of `x[:, ~keep]`.
+    """Return the filled-in values (C, n) of the n removed pixels of one image (C, H, W), solved for directly.
 
+    `keep` (H, W) is false for removed pixels, and values are in the order of `x[:, ~keep]`. Each removed pixel is the
+    weighted mean of its eight neighbours; the system of these equations has a banded matrix, solved by Cholesky.
     The unknowns are numbered along the shorter side, so that the matrix has about that many diagonals.
 
     >>> banded(np.array([[[0.0, 9.0, 1.0]]]), np.array([[True, False, True]])).tolist()
@@ -102,7 +107,7 @@ def banded(x: NDArray[np.float64], keep: NDArray[np.bool_]) -> NDArray[np.float6
         transposed[:, ~keep.T] = banded(x.transpose(0, 2, 1), keep.T)
         return transposed.transpose(0, 2, 1)[:, ~keep]
 
-    # Images are framed by one ring of pixels outside, and then numbered row by row.
+    # A ring of pixels around the image lets every pixel have eight neighbours. Pixels are numbered row by row.
     channels, _, width = x.shape
     ring, pitch = ((1, 1), (1, 1)), width + 2
     is_removed = np.pad(~keep, ring).ravel()

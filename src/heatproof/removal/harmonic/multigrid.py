@@ -55,12 +55,14 @@ class Level:
 def fill(
     x: Tensor, keep: Tensor, tolerance: float, scattered: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return images x (n, C, H, W) with the pixels that `keep` (n, H, W) removes filled in, and the iterations (n,).
+    """Return images x (n, C, H, W) with removed pixels filled in, and how many iterations each image took, (n,).
 
-    A channel stops when ‖(b − Au) / D‖ is at most `tolerance` times what it is with the mean of the kept pixels at the
-    removed ones, and does not change after that, whatever the others still need. Where removed pixels lie `scattered`
-    among kept ones, sweeps at the finest level alone are enough of a preconditioner. What x holds at removed pixels is
-    not read. Every image must keep a pixel.
+    `keep` (n, H, W) is false for removed pixels, which become weighted means of their neighbours: the solution of a
+    linear system A u = b, found by preconditioned conjugate gradients (Shewchuk 1994). A channel stops when ‖(b − Au) /
+    D‖ is at most `tolerance` times what it is with the mean of the kept pixels at the removed ones, and does not change
+    after that, whatever the others still need. Where removed pixels lie `scattered` among kept ones, sweeps at the
+    finest level alone are enough of a preconditioner. What x holds at removed pixels is not read. Every image must keep
+    a pixel.
 
     >>> x, keep = torch.rand(1, 1, 20, 20), torch.ones(1, 20, 20, dtype=torch.bool)
     >>> keep[0, 5, 5] = False
@@ -108,7 +110,10 @@ def fill(
 
 
 def framed(images: Tensor) -> Tensor:
-    """Return images (n, C, H, W) with zeros around them, and one more row or column of zeros where a side is odd.
+    """Return images (n, C, H, W) with a frame of zeros, one pixel wide, that lets filters ignore the border.
+
+    With the frame, every pixel has eight neighbours, and those outside the image add nothing to a sum. Where height or
+    width is odd, one more row or column of zeros makes it even, because the next coarser grid takes 2×2 pixels as one.
 
     >>> framed(torch.ones(1, 1, 1, 2))[0, 0].tolist()
     [[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
@@ -118,7 +123,7 @@ def framed(images: Tensor) -> Tensor:
 
 
 def pixels(u: Tensor, like: Tensor) -> Tensor:
-    """Return framed images without their frame; the height and width are those of `like`.
+    """Return framed images without their frame of zeros, in the height and width of `like`.
 
     >>> pixels(framed(torch.ones(1, 1, 3, 2)), torch.zeros(3, 2)).sum().item()
     6.0
@@ -127,12 +132,16 @@ def pixels(u: Tensor, like: Tensor) -> Tensor:
 
 
 def neighbours(u: Tensor) -> Tensor:
-    """Return W u of framed images: the sum of the eight neighbours, weighted 2 at the sides and 1 at the corners.
+    """Return for each pixel of framed images the weighted sum of its eight neighbours: W u in the linear system.
+
+    Neighbours at the sides have weight 2 and those at the corners 1, so the filter is [1, 2, 1] down times [1, 2, 1]
+    across, without the centre. What comes out in the frame has no meaning.
 
     >>> pixels(neighbours(framed(torch.ones(1, 1, 2, 3))), torch.zeros(2, 3)).tolist()
     [[[[5.0, 8.0, 5.0], [5.0, 8.0, 5.0]]]]
     """
-    # On rows laid end to end, a neighbour is a fixed number of places away: 1 beside, `pitch` above and below.
+    # In rows laid end to end, neighbours are at fixed distances: 1 for left and right, one row length (`pitch`) for above
+    # and below. So the sums are a few additions of long shifted vectors.
     pitch, flat = u.shape[3], u.flatten(2)
     above_and_below = flat[..., : -2 * pitch] + flat[..., 2 * pitch :]
     column_sums = torch.add(above_and_below, flat[..., pitch:-pitch], alpha=2)  # taps [1, 2, 1]
@@ -144,7 +153,10 @@ def neighbours(u: Tensor) -> Tensor:
 
 
 def gathered(u: Tensor) -> Tensor:
-    """Return the filter with taps [1, 3, 3, 1] in each direction at every other pixel of framed images, framed.
+    """Return a residual at half the resolution: what the coarser grid of the multigrid solver starts from.
+
+    u and the result are framed images. A coarse pixel is the sum of 4×4 fine ones with weights [1, 3, 3, 1] in each
+    direction, the transpose of the interpolation in `spread`.
 
     >>> pixels(gathered(framed(torch.ones(1, 1, 3, 2))), torch.zeros(2, 1)).flatten().tolist()
     [42.0, 24.0]
@@ -157,13 +169,16 @@ def gathered(u: Tensor) -> Tensor:
 
 
 def spread(coarse: Tensor, shape: torch.Size) -> Tensor:
-    """Return τ P coarse, the transpose of `gathered`: framed images of a `shape` that includes the frame.
+    """Return coarse framed images interpolated to twice the resolution; `shape` is that of the result with its frame.
 
-    Each fine pixel is 3 parts of its own cell and 1 part of the next one, in each direction.
+    A fine pixel is 3 times its own coarse pixel plus 1 times the next one, in each direction: bilinear interpolation
+    without the division by 16. In the module's formulas it is τ P, and `gathered` is its transpose.
 
     >>> spread(framed(torch.ones(1, 1, 1, 1)), torch.Size([4, 4]))[0, 0].tolist()
     [[0.0, 0.0, 0.0, 0.0], [0.0, 9.0, 9.0, 0.0], [0.0, 9.0, 9.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
     """
+    # The coarse pixels under the image, without the frame, and the same one column (row) before and after. Even and
+    # odd fine columns (rows) take their 1 part from different sides.
     rows, columns = (side // 2 - 1 for side in shape[-2:])
     left, middle, right = (coarse[..., : rows + 2, i : i + columns] for i in range(3))
     wide = coarse.new_empty(*coarse.shape[:2], rows + 2, 2 * columns)
@@ -177,9 +192,11 @@ def spread(coarse: Tensor, shape: torch.Size) -> Tensor:
 
 
 def _cycle(levels: list[Level], residual: Tensor, swept: Tensor | None = None) -> Tensor:
-    """Return a V-cycle of the residual: about A⁻¹ r.
+    """Return an approximate solution of A u = residual by one V-cycle of multigrid (Briggs et al. 2000, chapter 3).
 
-    `swept` is D⁻¹r, the first Jacobi sweep from zero, where the caller has it. It leaves the residual W D⁻¹r.
+    A V-cycle sweeps once on the finest level, corrects the result on the coarser ones (by calling itself), and sweeps
+    again. `levels` are those from the current one to the coarsest, which is solved exactly. `swept` is the first Jacobi
+    sweep D⁻¹r from zero, where the caller has it already; it leaves the residual r − A D⁻¹r = W D⁻¹r.
     """
     level, *coarser = levels
     if level.solution is not None:
@@ -197,7 +214,11 @@ def _cycle(levels: list[Level], residual: Tensor, swept: Tensor | None = None) -
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Return scalar products of images (n, C, 1, 1); rows are summed in double precision, so their order hardly shows."""
+    """Return the scalar products of images a and b (n, C, H, W), (n, C, 1, 1) in float64.
+
+    Sums of rows are added in double precision, so that the order of additions, which differs between devices, does not
+    show.
+    """
     row_sums = (a * b).sum(3, keepdim=True)
     return row_sums.sum(2, keepdim=True, dtype=torch.float64)
 
@@ -206,9 +227,10 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 def _weights(
     height: int, width: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Return D and τ of images of a size, framed; they do not depend on the mask.
+    """Return two framed images (1, 1, ·, ·) that depend only on the size of images: D and τ of the module's formulas.
 
-    In the frame they are 1, because they are divided by.
+    D is the sum of the weights of a pixel's neighbours inside the image, the diagonal of the matrix A. τ is the sum of
+    the interpolation weights that reach a pixel. In the frame both are 1, because they are divided by.
     """
     ones = framed(torch.ones(1, 1, height, width, dtype=dtype, device=device))
     coarse = torch.ones(1, 1, (height + 1) // 2, (width + 1) // 2, dtype=dtype, device=device)
@@ -218,9 +240,10 @@ def _weights(
 
 
 def _levels(unknown: Tensor, scattered: bool) -> list[Level]:
-    """Return the levels of masks (n, 1, H, W), 1 where a pixel is removed, from the finest on.
+    """Return the levels of the multigrid solver, from the finest to the coarsest, each at half the resolution.
 
-    Where removed pixels are `scattered`, that is the finest level alone.
+    `unknown` (n, 1, H, W) is 1 where a pixel is removed and has to be filled in. Where removed pixels are `scattered`
+    among kept ones, the finest level alone is enough.
     """
     levels: list[Level] = []
     hold: Tensor | None = None  # q: the weight of the kept neighbours of an unknown
@@ -246,17 +269,22 @@ def _levels(unknown: Tensor, scattered: bool) -> list[Level]:
 
 
 def _dense_inverse(m: Tensor, diagonal: Tensor) -> Tensor:
-    """Return A⁻¹ (n, cells, cells) of the coarsest level, with zeros at known cells; `m` is 1 at unknown ones.
+    """Return the inverse A⁻¹ (n, cells, cells) of the coarsest level's matrix A = D − W, one dense matrix per mask.
 
-    The frame is left out, but for the row or column that makes a side even.
+    `m` is 1 at unknown pixels and `diagonal` is D, both framed (n or 1, 1, ·, ·). Rows and columns of known pixels are
+    zero. The frame is left out, except for the row or column that makes a side even.
     """
     is_unknown = m[..., 1:-1, 1:-1].flatten(1)
-    own = diagonal.expand_as(m)[..., 1:-1, 1:-1].flatten(1)
+    diagonal_of_cells = diagonal.expand_as(m)[..., 1:-1, 1:-1].flatten(1)
     both_unknown = is_unknown[:, :, None] * is_unknown[:, None, :]
-    # W of a whole grid plus 4 on the diagonal is a Kronecker product of the taps [1, 2, 1] of rows and of columns.
-    ones = [m.new_ones(side - 2) for side in m.shape[2:]]
-    tridiagonal = [2 * one.diag() + one[1:].diag(1) + one[1:].diag(-1) for one in ones]
+    # W sums neighbours with weights [1, 2, 1] down times [1, 2, 1] across, except the centre with its weight of 4. So
+    # W + 4·I is the Kronecker product of two tridiagonal matrices, one for each direction.
+    tridiagonal = []
+    for side in m.shape[2:]:
+        ones = m.new_ones(side - 2)
+        tridiagonal.append(2 * ones.diag() + ones[1:].diag(1) + ones[1:].diag(-1))
     weights_plus_4 = torch.kron(*tridiagonal)
-    diagonal_plus_4 = torch.diag_embed(torch.where(is_unknown > 0, 4 + own, 1))
+    # Known pixels get a 1 on the diagonal, which makes the matrix invertible; their rows are set to 0 at the end.
+    diagonal_plus_4 = torch.diag_embed(torch.where(is_unknown > 0, 4 + diagonal_of_cells, 1))
     matrix = diagonal_plus_4 - weights_plus_4 * both_unknown
     return torch.cholesky_inverse(torch.linalg.cholesky(matrix)).mul_(both_unknown)

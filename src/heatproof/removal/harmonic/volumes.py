@@ -11,7 +11,10 @@ _AXES = (2, 3, 4)
 
 
 def interpolated_volumes(x: Tensor, keep: Tensor, tolerance: float) -> Tensor:
-    """Return x (B, C, D, H, W) with the voxels that `keep` (B, D, H, W) removes solved for, each volume to `tolerance`.
+    """Return x (B, C, D, H, W) with removed voxels filled in: each becomes the mean of its six neighbours.
+
+    `keep` (B, D, H, W) is false for removed voxels. They are the solution of a linear system, found by conjugate
+    gradients up to a relative residual of `tolerance` in each volume.
 
     For a removed voxel i with the neighbours j inside the volume: Σⱼ (uᵢ − uⱼ) = 0, where u is x at kept voxels. The
     residual is at most `tolerance` times that of the mean of the kept voxels. Every volume must keep a voxel.
