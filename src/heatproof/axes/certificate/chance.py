@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -17,6 +17,10 @@ from heatproof.features.fill import Fill
 from heatproof.models import Model
 from heatproof.subject import Subject
 from heatproof.types import Batch
+
+
+MOST_FEATURES_WITH_REPEATS = 10
+"""Up to so many features a set is drawn often enough more than once that repeats are looked for."""
 
 
 class RandomSets:
@@ -106,7 +110,7 @@ def _agreements(
     def random_set(some: Tensor) -> Tensor:
         return sets.masks(sample[some], draw[some], torch.zeros_like(some))
 
-    before = torch.cat(list(masked.outputs(sample, random_set)))
+    before = torch.cat(list(_outputs_of_sets(masked, sample, random_set)))
     predicted = masked.task.target(before)
     expected = predicted if target is None else target.to(device)[sample]
 
@@ -121,13 +125,33 @@ def _agreements(
         return sets.masks(owner[some], draw[pair[some]], number[some])
 
     start = 0
-    for after in masked.outputs(owner, superset):
+    for after in _outputs_of_sets(masked, owner, superset):
         stop = start + len(after)
         pairs = pair[start:stop]
         same = masked.unchanged(before[pairs], after, expected[pairs])
         agrees[pairs, number[start:stop]] = same
         start = stop
     return agrees
+
+
+def _outputs_of_sets(
+    masked: MaskedInputs, owner: Tensor, build: Callable[[Tensor], Tensor]
+) -> Iterator[Tensor]:
+    """Yield what `masked.outputs` yields, from one pass for all draws of the same set of the same sample."""
+    features = int(masked.counts.max())
+    if features > MOST_FEATURES_WITH_REPEATS or not len(owner):
+        yield from masked.outputs(owner, build)
+        return
+    every_row = torch.arange(len(owner), device=owner.device)
+    keyed = torch.cat([owner[:, None], build(every_row).long()], 1)  # (R, 1 + n): sample and set
+    distinct, position = keyed.unique(dim=0, return_inverse=True)
+
+    def distinct_sets(some: Tensor) -> Tensor:
+        return distinct[some, 1:].bool()
+
+    outputs = torch.cat(list(masked.outputs(distinct[:, 0], distinct_sets)))
+    for rows in torch.split(position, masked.model.rows):
+        yield outputs[rows]
 
 
 RatesOfBatch = Callable[[Batch, Tensor, Tensor], Tensor]
