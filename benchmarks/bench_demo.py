@@ -382,8 +382,18 @@ def shared(plan: Plan) -> Plan:
     methods = {
         name: item for name, item in plan.explainers.items() if name.partition("(")[0] in METHODS
     }
+    configured = {}
+    for place, study in plan.configured.items():
+        configured[place] = replace(
+            study,
+            explainers={name: study.explainers[name] for name in methods},
+            evaluations={name: study.evaluations[name] for name in AXES},
+        )
     return replace(
-        plan, explainers=methods, evaluations={name: plan.evaluations[name] for name in AXES}
+        plan,
+        explainers=methods,
+        evaluations={name: plan.evaluations[name] for name in AXES},
+        configured=configured,
     )
 
 

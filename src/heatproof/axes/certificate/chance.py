@@ -18,7 +18,6 @@ from heatproof.models import Model
 from heatproof.subject import Subject
 from heatproof.types import Batch
 
-
 MOST_FEATURES_WITH_REPEATS = 10
 """Up to so many features a set is drawn often enough more than once that repeats are looked for."""
 
@@ -144,10 +143,11 @@ def _outputs_of_sets(
         return
     every_row = torch.arange(len(owner), device=owner.device)
     keyed = torch.cat([owner[:, None], build(every_row).long()], 1)  # (R, 1 + n): sample and set
-    distinct, position = keyed.unique(dim=0, return_inverse=True)
+    distinct, position = torch.unique(keyed, dim=0, return_inverse=True)
 
     def distinct_sets(some: Tensor) -> Tensor:
-        return distinct[some, 1:].bool()
+        sets: Tensor = distinct[some, 1:].bool()
+        return sets
 
     outputs = torch.cat(list(masked.outputs(distinct[:, 0], distinct_sets)))
     for rows in torch.split(position, masked.model.rows):
