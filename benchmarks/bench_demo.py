@@ -117,6 +117,9 @@ class PairByPair:
         self.network = self.model.module
         self.network.register_forward_pre_hook(count_rows)
         self.explainers = self._explainers()
+        # With the defaults for this data and network filled in.
+        (configured,) = self.plan.configured.values()
+        self.evaluations = configured.evaluations
 
     def __call__(self, one: Batch, clock: Clock) -> None:
         for axis in (getattr(self, f"_{name}") for name in AXES):
@@ -207,7 +210,7 @@ class PairByPair:
         self.rows.append((axis, name, measure, *where, one.ids[0], value, status))
 
     def _stability(self, one: Batch, name: str, explain: Explain) -> None:
-        axis: Any = self.plan.evaluations["stability"]
+        axis: Any = self.evaluations["stability"]
         for perturbation in axis.perturbations:
             where = (condition(perturbation), level(perturbation))
             changed = one.with_x(perturbation(one, SEED))
@@ -223,7 +226,7 @@ class PairByPair:
                 self._row("stability", name, measure, where, one, value)
 
     def _certificate(self, one: Batch, name: str, explain: Explain) -> None:
-        axis: Any = self.plan.evaluations["certificate"]
+        axis: Any = self.evaluations["certificate"]
         target = int(self._predict(one).argmax())
         mask = select(explain(one, target), one, axis.features, fraction=axis.fraction, seed=SEED)
         segments, x = axis.features.segments(one)[0], self.model.inputs(one)[0]
@@ -253,7 +256,7 @@ class PairByPair:
             self._row("certificate", name, "rate", ("radius", float(radius)), one, rate)
 
     def _symmetry(self, one: Batch, name: str, explain: Explain) -> None:
-        axis: Any = self.plan.evaluations["symmetry"]
+        axis: Any = self.evaluations["symmetry"]
         elements = axis.group.elements(one)
         found: dict[str, list[float]] = {
             "equivariance": [],
@@ -275,7 +278,7 @@ class PairByPair:
             self._row("symmetry", name, measure, where, one, float(np.mean(values)))
 
     def _faithfulness(self, one: Batch, name: str, explain: Explain) -> None:
-        axis: Any = self.plan.evaluations["faithfulness"]
+        axis: Any = self.evaluations["faithfulness"]
         (imputer,) = axis.imputers
         target = int(self._predict(one).argmax())
         values = importance(explain(one, target))
@@ -379,8 +382,18 @@ def shared(plan: Plan) -> Plan:
     methods = {
         name: item for name, item in plan.explainers.items() if name.partition("(")[0] in METHODS
     }
+    configured = {}
+    for place, study in plan.configured.items():
+        configured[place] = replace(
+            study,
+            explainers={name: study.explainers[name] for name in methods},
+            evaluations={name: study.evaluations[name] for name in AXES},
+        )
     return replace(
-        plan, explainers=methods, evaluations={name: plan.evaluations[name] for name in AXES}
+        plan,
+        explainers=methods,
+        evaluations={name: plan.evaluations[name] for name in AXES},
+        configured=configured,
     )
 
 

@@ -131,9 +131,11 @@ class Subject:
         return at(probabilities, self.target)
 
     def predict(self, batch: Batch) -> Tensor:
-        """Return the outputs (B, K) of inputs on the CPU; those of the subject's own batch are computed once."""
+        """Return the outputs (B, K) of inputs on the CPU; own samples and references are predicted once."""
         if batch is self.batch:
             return self.logits
+        if batch is self.references.batch:
+            return self.references.logits
         return self.runner.predict(batch)
 
     def draw_samples(self, count: int) -> Batch:

@@ -103,7 +103,7 @@ def test_run_obeys_out_limit_and_seed(main, tmp_path):
 def test_a_run_says_beforehand_how_long_it_takes_and_what_it_leaves_out(
     main, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(sys.modules["heatproof.cli.run"], "WORTH_AN_ESTIMATE", 6)
+    monkeypatch.setattr("heatproof.runs.cost.WORTH_AN_ESTIMATE", 6)
     (tmp_path / "net.py").write_text(
         "import torch, heatproof\n"
         "def number():\n"

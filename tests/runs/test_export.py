@@ -242,6 +242,11 @@ def test_an_unfinished_run_says_so_everywhere(run, tmp_path, main):
     code, _, err = main("export", part, "--to", "hf")
     assert code == 0 and "1 part" in err
     assert "Unfinished" in (tmp_path / "part-hf" / "README.md").read_text(encoding="utf-8")
+    unfinished = heatproof.read(part)
+    assert "Unfinished: 1 part" in unfinished.text() and "Unfinished" in unfinished.markdown()
+    assert "Unfinished" not in run.text(), "a finished run"
+    code, text, _ = main("report", part, "--text")
+    assert code == 0 and "Unfinished: 1 part" in text
     done = export(part, "csv")
     assert (
         len(json.loads((done.path / "study.json").read_text(encoding="utf-8"))["missing"])

@@ -128,6 +128,31 @@ def test_a_run_ticks_exactly_what_it_planned() -> None:
     assert plan.work(run.directory, plan.jobs()) == {}
 
 
+@pytest.mark.parametrize(("samples", "is_known"), [(24, True), (4, False)])
+def test_the_bar_of_evaluate_knows_the_time_left_before_the_first_step_ends(
+    samples: int, is_known: bool
+) -> None:
+    """Where it pays: a few samples are done before they are estimated."""
+    left_at_start: list[float | None] = []
+
+    class Watched(Clock):
+        def tick(self, step: str, amount: int) -> None:
+            if not self.done:
+                left_at_start.append(self.left())
+            super().tick(step, amount)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progressing, "Clock", Watched)
+        heatproof.evaluate(
+            model(),
+            pictures(samples)[0],
+            ["saliency", "random"],
+            {"stability": {"stability": {"perturbations": "jpeg", "k": 50}}},
+            show_progress=True,
+        )
+    assert (left_at_start[0] is not None) == is_known
+
+
 def test_off_a_terminal_there_is_a_line_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
     assert not sys.stderr.isatty() and progressing.MINUTE == 60
     with pytest.MonkeyPatch.context() as patch:

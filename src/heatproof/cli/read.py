@@ -156,15 +156,19 @@ def list_names(what: Annotated[Listing, typer.Argument(help="What to list.")]) -
 
 
 def print_summary(run: Run, verbose: bool = False) -> None:
-    """Print the verdict, as wide as the terminal, and which samples could not be read.
+    """Print the verdict, as wide as the terminal, what is missing of the run, and which samples could not be read.
 
     With `verbose`, print what every test says and its whole ranking as well.
     """
     from heatproof.report.overview_text import run_lines
     from heatproof.report.terminal import styled_summary
+    from heatproof.runs.verify import missing, missing_in_words
 
     samples, width = run.samples(), terminal_width() or PIPED
     results = run.results()
+    gaps = missing(run.path)
+    if gaps:
+        say(f"Unfinished: {missing_in_words(gaps)}.\n")
     if verbose:
         paint([*styled_summary(results, samples, run.manifest, width), ("", "")])
     paint_segments(run_lines(results, samples, run.manifest, width))

@@ -38,8 +38,6 @@ AllowCode = Annotated[
 INTERRUPTED = 130
 """The exit code of a run that was interrupted, as shells have it for Ctrl-C."""
 LOCAL_RAY = "auto"
-WORTH_AN_ESTIMATE = 24
-"""From how many samples on a run estimates before it starts how long it takes, which costs about what two samples cost."""
 ESTIMATED = "estimated from two samples"
 
 
@@ -309,6 +307,8 @@ def _carry_out(
             done = finish_run(opened, None, executor, share, retry_errors, estimate)
     except KeyboardInterrupt as stop:
         say("\nheatproof: interrupted; rerun the command to resume", err=True)
+        if any(not plan.missing_parts(opened.directory, job) for job in opened.plan.jobs()):
+            say(f"heatproof: the scores so far: heatproof report {out} --text", err=True)
         raise typer.Exit(INTERRUPTED) from stop
     if share[1] == 1:
         return _present(done, verbose)
@@ -327,22 +327,14 @@ def _carry_out(
 
 def _estimate(opened: OpenedRun, share: tuple[int, int]) -> Estimate | None:
     """Estimate what is left of a run and say how long it takes; None for a run so small that it is not worth it."""
-    from heatproof.runs.cost import estimate_cost
+    from heatproof.runs.cost import estimate_if_worth_it
     from heatproof.runs.progress import duration
 
-    first, step = share
-    jobs = []
-    for job in opened.plan.jobs()[first - 1 :: step]:
-        if opened.plan.missing_parts(opened.directory, job):
-            jobs.append(job)
-    samples = sum(len(opened.plan.positions(job)) for job in jobs)
-    if samples < WORTH_AN_ESTIMATE:
-        return None
-    estimate = estimate_cost(opened.plan)
-    seconds = 0.0
-    for part, amount in opened.plan.work(opened.directory, jobs).items():
-        seconds += amount * estimate.seconds_per_amount[part]
-    say(f"about {duration(seconds)}, {ESTIMATED}")
+    jobs = opened.unfinished_jobs(share)
+    estimate = estimate_if_worth_it(opened.plan, jobs)
+    if estimate is not None:
+        seconds = estimate.seconds_for(opened.plan.work(opened.directory, jobs))
+        say(f"about {duration(seconds)}, {ESTIMATED}")
     return estimate
 
 

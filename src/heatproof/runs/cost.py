@@ -35,6 +35,8 @@ GROUP = 8
 """How many samples are tried together."""
 WORTH_A_GROUP = 24
 """From how many samples on a group is tried: smaller data sets take seconds anyway."""
+WORTH_AN_ESTIMATE = 24
+"""From how many samples on a run estimates before it starts how long it takes, which costs about what two samples cost."""
 FORWARD, DIFFERENTIATED, SECONDS = 0, 1, 2
 """The three numbers of a cost: passes without a gradient, passes with one, and seconds."""
 
@@ -98,6 +100,11 @@ class Estimate:
         """Return the estimate for other numbers of samples; its `work` stays that of the plan."""
         return replace(self, samples=samples)
 
+    def seconds_for(self, work: Mapping[str, int]) -> float:
+        """Return the seconds of so much work of each step, such as what is missing of a run."""
+        per_amount = self.seconds_per_amount
+        return sum(amount * per_amount[step] for step, amount in work.items())
+
     def _by_step(self) -> list[tuple[str, Tensor]]:
         """Return the cost (3,) of each step, over all data sets and models."""
         totals: dict[str, Tensor] = {}
@@ -105,6 +112,12 @@ class Estimate:
             of_all_samples = cost.of_samples(self.samples[cost.dataset])
             totals[cost.step] = totals.get(cost.step, 0.0) + of_all_samples
         return list(totals.items())
+
+
+def estimate_if_worth_it(plan: Plan, jobs: Sequence[Job]) -> Estimate | None:
+    """Return the estimate of a study before these jobs of it are run; None where they are so few that it does not pay."""
+    samples = sum(len(plan.positions(job)) for job in jobs)
+    return estimate_cost(plan) if samples >= WORTH_AN_ESTIMATE else None
 
 
 def estimate_cost(plan: Plan) -> Estimate:

@@ -26,7 +26,7 @@ from heatproof.runs.engine import run_jobs
 from heatproof.runs.looks import has_finished_stage, look_at
 from heatproof.runs.manifest import Manifest, OpenSession
 from heatproof.runs.plan import Plan, check_whole, describe, make_plan
-from heatproof.runs.progress import progress
+from heatproof.runs.progress import progress, shows_a_bar
 from heatproof.runs.run import Run
 from heatproof.runs.storage import Place, place
 from heatproof.runs.verify import (
@@ -83,6 +83,8 @@ def evaluate(
     workers      how many new processes share the work, one per GPU where there are any; models, data and explainers are
                  sent to them by pickle
     retry_errors whether to retry samples that the storage did not deliver
+    show_progress  True for a bar with the time left, False for none; by default a bar on a terminal and in a notebook,
+                 and elsewhere a line a minute. With a bar, the time of 24 samples and more is estimated beforehand
     keep_maps    whose maps the run keeps for `Run.maps`: all samples', or those named; then `evaluations` may be empty
     ignore       rules of which the report shows no findings, see `heatproof rule`
     background   what takes the place of removed features, for everything that removes or samples them: rows of data (a
@@ -120,7 +122,13 @@ def evaluate(
         at_most=at_most,
     )
     if workers == 1:
-        return execute(plan, out, COMMAND, show_progress, retry_errors=retry_errors)
+        opened = open_run(plan, out, COMMAND)
+        estimate = None
+        if shows_a_bar(show_progress):
+            from heatproof.runs.cost import estimate_if_worth_it
+
+            estimate = estimate_if_worth_it(opened.plan, opened.unfinished_jobs())
+        return finish_run(opened, show_progress, retry_errors=retry_errors, estimate=estimate)
     from heatproof.runs.executors import Processes, pickled
 
     check_whole("workers", workers, 1)
@@ -230,6 +238,12 @@ class OpenedRun:
     directory: RunDirectory
     session: OpenSession
     command: str
+
+    def unfinished_jobs(self, share: tuple[int, int] = (1, 1)) -> list[Job]:
+        """Return the jobs of a share (i, n) of the run, every n-th from the i-th on, that lack a part."""
+        first, step = share
+        jobs = self.plan.jobs()[first - 1 :: step]
+        return [job for job in jobs if self.plan.missing_parts(self.directory, job)]
 
 
 def open_run(plan: Plan, out: str | Place | None, command: str) -> OpenedRun:

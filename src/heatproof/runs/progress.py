@@ -194,13 +194,22 @@ def progress(
                 update()
 
 
+def shows_a_bar(show: bool | None) -> bool:
+    """Return whether progress is shown as a bar, which needs to know the time left from the start."""
+    return show is not False and (show is True or sys.stderr.isatty() or _is_in_notebook())
+
+
+def _is_in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
+
+
 def _display(
     stack: ExitStack, clock: Clock, title: str, show: bool
 ) -> tuple[Callable[[], None], float]:
     """Return what updates the display, and after how many seconds again."""
-    ipython = sys.modules.get("IPython")
-    if ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None:
-        return _notebook_bar(ipython, clock, title), 1.0
+    if _is_in_notebook():
+        return _notebook_bar(sys.modules["IPython"], clock, title), 1.0
     if show or sys.stderr.isatty():
         return _terminal_bar(stack, clock, title), 0.5
 

@@ -22,7 +22,7 @@ from heatproof.runs.gallery import read_gallery
 from heatproof.runs.manifest import Manifest
 from heatproof.runs.results import every_axis_result, in_study_order, shown_results
 from heatproof.runs.storage import Place, place
-from heatproof.runs.verify import missing
+from heatproof.runs.verify import missing, missing_in_words
 
 
 @dataclass(frozen=True)
@@ -163,13 +163,18 @@ class Run:
         view = _report("overview_text")
         lines = view.run_lines(self.results(), self.samples(), self.manifest, view.WIDTH)
         text: str = view.plain(lines)
-        return text
+        return self._unfinished() + text
 
     def markdown(self) -> str:
         """Return the verdict as Markdown, such as for the summary of a job in CI."""
         overviews = _report("overview").overviews(self.results(), self.samples(), self.manifest)
         text: str = _report("overview_markdown").markdown(overviews)
-        return text
+        return self._unfinished() + text
+
+    def _unfinished(self) -> str:
+        """Return the paragraph that says what is missing of the run, above the scores so far; empty if nothing is."""
+        gaps = missing(self.path)
+        return f"Unfinished: {missing_in_words(gaps)}.\n\n" if gaps else ""
 
     def proof_sheet(
         self, sample: str | None = None, dataset: str | None = None, model: str | None = None

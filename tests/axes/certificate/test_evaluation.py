@@ -274,7 +274,7 @@ def test_chance_is_the_mean_rate_of_all_feature_sets_of_the_size(agreement, anch
         net, batch, kept, Pixels(), radii, draws, target=target, agreement=agreement
     )
     assert (found - truth).abs().max() < 4.5 * (0.25 / draws) ** 0.5
-    assert net.passes - before <= 6 * draws * (1 + len(radii))
+    assert net.passes - before <= 6 * 2**8, "a set that is drawn again needs no pass"
     assert truth.max() - truth.min() > 0.2, "otherwise any number would do"
 
 
@@ -325,7 +325,7 @@ def test_chance_is_shared_by_explainers_and_costs_nothing_when_off():
 
     off, spent_without = run_with(["saliency", "random"], replace(axis, chance_draws=0))
     assert off.chance.isna().all()
-    assert 40 * 20 < spent - spent_without <= 40 * 20 * 3
+    assert 0 < spent - spent_without <= 40 * 20 * 3
     pd.testing.assert_frame_equal(off.drop(columns="chance"), both.drop(columns="chance"))
     assert replace(axis, chance_draws=None).draws_for_chance == 64
     with pytest.raises(ValueError, match=r"chance_draws.*estimate"):
@@ -333,11 +333,12 @@ def test_chance_is_shared_by_explainers_and_costs_nothing_when_off():
 
 
 def test_random_sets_of_texts_always_keep_the_special_tokens():
-    seen = []
+    seen_ids, seen_masks = [], []
 
     class Watched(torch.nn.Module):
         def forward(self, ids, attention_mask):
-            seen.append(attention_mask)
+            seen_ids.append(ids)
+            seen_masks.append(attention_mask)
             total = (ids * attention_mask).sum(1).float()
             return torch.stack([total, torch.full_like(total, 20.0)], 1)
 
@@ -345,11 +346,15 @@ def test_random_sets_of_texts_always_keep_the_special_tokens():
     batch = Batch(("a", "b"), ids, {"attention_mask": (ids > 0).long()})
     tokens = Tokens(special=(1,))
     random_set_rates(Model(Watched()), batch, torch.tensor([2, 1]), tokens, (1,), 30)
-    alone = torch.cat(seen)[:60]
-    assert (alone[:, 0] == 1).all(), "the special token"
-    assert (alone[:30].sum(1) == 1 + 2).all() and (alone[30:].sum(1) == 1 + 1).all()
-    assert (alone[30:, 5] == 0).all(), "padding is no feature"
-    assert (alone[:30, 1:].sum(0) > 0).all() and (alone[30:, 1:5].sum(0) > 0).all()
+    is_first = (torch.cat(seen_ids) == ids[0]).all(1)
+    masks = torch.cat(seen_masks)
+    of_first, of_second = masks[is_first], masks[~is_first]
+    assert (masks[:, 0] == 1).all(), "the special token"
+    assert set(of_first.sum(1).tolist()) == {1 + 2, 1 + 3}, "a set, and a token more"
+    assert set(of_second.sum(1).tolist()) == {1 + 1, 1 + 2}
+    assert (of_second[:, 5] == 0).all(), "padding is no feature"
+    smallest = of_first[of_first.sum(1) == 1 + 2]
+    assert (smallest[:, 1:].sum(0) > 0).all() and (of_second[:, 1:5].sum(0) > 0).all()
 
 
 def test_all_radii_and_several_fractions():

@@ -409,6 +409,19 @@ def test_clean_maps_and_redraws_are_shared_with_other_axes():
     assert alone + other - both == 2 * 6 * 5 + 6 * 5 + 6 + 6
 
 
+def test_passes_per_map_are_counted_once_for_all_shards():
+    methods = [{"integrated_gradients": {"steps": 32}}]
+
+    def passes(shard_size: int) -> int:
+        net = model()
+        axis = {"dependence": {"draws": 0, "classes": 0}}
+        heatproof.evaluate(net, pictures(6), methods, [axis], shard_size=shard_size)
+        return net.passes
+
+    # What a map promises is asked of the baseline, one pass for each shard.
+    assert passes(2) - passes(6) < 32
+
+
 def result_of(run: heatproof.Run) -> AxisResult:
     results = axis_results(run.in_study_order(), run.samples(), (), run.manifest, run.references())
     return next(result for result in results if result.axis.name == "dependence")

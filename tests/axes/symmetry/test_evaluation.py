@@ -393,7 +393,7 @@ def test_sets_and_texts_are_judged_too():
 def test_each_input_is_explained_once():
     model, batch = series(4)
     run(Symmetry(group=Cyclic(), elements=12), {"saliency": Saliency()}, batch, model)
-    predictions = 2 * 4 + 4 + 4 * 11  # references and what they predict, samples, moved samples
+    predictions = 4 + 4 + 4 * 11  # references, samples, moved samples
     explanations = (
         4 + 4 * 11
     )  # the references, which are all samples, and moved samples; the identity is known
@@ -410,7 +410,7 @@ def test_pictures_cost_no_pass_and_the_second_draw_is_shared_with_stability():
         heatproof.evaluate(model, batch, {"noisy": GradientShap(samples=2)}, list(axes))
         return model.passes
 
-    predictions = 2 * 4 + 4 + 4  # references and what they predict, samples, mirrored samples
+    predictions = 4 + 4 + 4  # references, samples, mirrored samples
     explanations = 2 * (
         4 + 4 + 4
     )  # the references, which are all samples, their second draw, mirrored samples

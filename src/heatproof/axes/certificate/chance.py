@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -17,6 +17,9 @@ from heatproof.features.fill import Fill
 from heatproof.models import Model
 from heatproof.subject import Subject
 from heatproof.types import Batch
+
+MOST_FEATURES_WITH_REPEATS = 10
+"""Up to so many features a set is drawn often enough more than once that repeats are looked for."""
 
 
 class RandomSets:
@@ -117,7 +120,7 @@ def _agreement_by_number_added(
     def random_sets(rows: Tensor) -> Tensor:
         return sets.masks(sample_of_row[rows], draw_of_row[rows], torch.zeros_like(rows))
 
-    before = torch.cat(list(masked.outputs(sample_of_row, random_sets)))
+    before = torch.cat(list(_outputs_of_sets(masked, sample_of_row, random_sets)))
     predicted = masked.task.target(before)
     expected = predicted if target is None else target.to(device)[sample_of_row]
     agrees = torch.zeros(
@@ -139,12 +142,33 @@ def _agreement_by_number_added(
         )
 
     start = 0
-    for after in masked.outputs(sample_of_pair, larger_sets):
+    for after in _outputs_of_sets(masked, sample_of_pair, larger_sets):
         stop = start + len(after)
         rows, added = row_of_pair[start:stop], added_of_pair[start:stop]
         agrees[rows, added] = masked.unchanged(before[rows], after, expected[rows])
         start = stop
     return agrees
+
+
+def _outputs_of_sets(
+    masked: MaskedInputs, owner: Tensor, build: Callable[[Tensor], Tensor]
+) -> Iterator[Tensor]:
+    """Yield what `masked.outputs` yields, from one pass for all draws of the same set of the same sample."""
+    features = int(masked.counts.max())
+    if features > MOST_FEATURES_WITH_REPEATS or not len(owner):
+        yield from masked.outputs(owner, build)
+        return
+    every_row = torch.arange(len(owner), device=owner.device)
+    keyed = torch.cat([owner[:, None], build(every_row).long()], 1)  # (R, 1 + n): sample and set
+    distinct, position = torch.unique(keyed, dim=0, return_inverse=True)
+
+    def distinct_sets(some: Tensor) -> Tensor:
+        sets: Tensor = distinct[some, 1:].bool()
+        return sets
+
+    outputs = torch.cat(list(masked.outputs(distinct[:, 0], distinct_sets)))
+    for rows in torch.split(position, masked.model.rows):
+        yield outputs[rows]
 
 
 RatesOfBatch = Callable[[Batch, Tensor, Tensor], Tensor]

@@ -415,12 +415,16 @@ def _requested_error(subject: Subject, name: str, explainer: Any) -> Iterator[Sc
 
 
 def _passes_per_map(subject: Subject, name: str, explainer: Explainer) -> Scores:
-    """Return how many inputs go through the network for one map, counted on the first reference sample."""
-    reference = subject.references.batch[:1]
-    target = subject.references.target[:1]
-    before = subject.model.passes
-    subject.explain(name, reference, target)
-    counted = float(subject.model.passes - before)
+    """Return how many inputs go through the network for one map, counted once, on the first reference sample."""
+
+    def count() -> float:
+        reference = subject.references.batch[:1]
+        target = subject.references.target[:1]
+        before = subject.model.passes
+        subject.explain(name, reference, target)
+        return float(subject.model.passes - before)
+
+    counted = subject.compute_once(("passes per map", name), count)
     # Other people's code may call the network itself, so 0 means 0 for controls alone.
     is_known = counted > 0 or explainer.control
     number = len(subject.batch)
