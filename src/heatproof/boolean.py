@@ -205,11 +205,11 @@ def by_degree(coefficients: Tensor, power: float = 1.0) -> Tensor:
 
 
 def restrict(values: Tensor, alpha: Subset) -> Tensor:
-    """Return h on the supersets of α, as a function of the m features outside it, (..., 2^m): S ↦ h(α ∪ S).
+    """Return h on the sets that contain α, as a function of the m features outside α, (..., 2^m): S ↦ h(α ∪ S).
 
-    The features outside keep their order. Entry 0 is h(α), and τ_r and the hard radius at α are those of the restricted
-    function at ∅. Bounds of the restricted function at ∅ hold too and are never looser: terms that cancel on α are added
-    up first.
+    Entry 0 is h(α), and the features outside α keep their order. Whatever is asked about h at α, such as its stability
+    rate or hard radius, can be asked about the restricted function at the empty set. Bounds become tighter by it, because
+    terms of h that cancel on α are added up before absolute values are taken.
 
     >>> restrict(torch.tensor([0, 1, 2, 3, 4, 5, 6, 7]), 0b010).tolist()
     [2.0, 3.0, 6.0, 7.0]
@@ -217,37 +217,53 @@ def restrict(values: Tensor, alpha: Subset) -> Tensor:
     values = _as_values(values)
     n = _features_of(values)
     alpha_bits = _as_integer("alpha", alpha, n)
-    outside = torch.tensor([1 << i for i in _features_outside(alpha_bits, n)], dtype=torch.int64)
-    supersets = alpha_bits + (masks(len(outside)) * outside).sum(1)
+    bits_outside = [1 << i for i in _features_outside(alpha_bits, n)]
+    outside = torch.tensor(bits_outside, dtype=torch.int64)
+    # Every set of features outside α as an integer: the sum of the bits of its features.
+    added = (masks(len(outside)) * outside).sum(1)
+    supersets = alpha_bits + added
     return values[..., supersets.to(values.device)]
 
 
 def stability_rate(values: Tensor, alpha: Subset, r: int, gamma: float) -> Tensor:
-    """Return τ_r = Pr[|h(β) − h(α)| ≤ γ] by enumeration of Δ_r, without tolerance; (..., 2^n) to (...).
+    """Return the stability rate: how often h moves by at most γ when up to r random features are added to α.
+
+    τ_r = Pr[|h(β) − h(α)| ≤ γ], where β is drawn uniformly from all sets that contain α and at most r features more. The
+    rate is exact: every such β is enumerated. `values` (..., 2^n) holds h of every set of features; the result is (...).
 
     >>> stability_rate(torch.tensor([0, 0, 0, 1]), alpha=0b01, r=1, gamma=0.25).item()
     0.5
     """
     _check_gamma(gamma)
+    # h(α ∪ S) for every set S of features outside α; entry 0 is h(α) itself.
     restricted = restrict(values, alpha)
-    agrees = (restricted - restricted[..., :1]).abs() <= gamma
-    return agrees[..., _within(restricted, r)].double().mean(-1)
+    value_at_alpha = restricted[..., :1]
+    is_stable = (restricted - value_at_alpha).abs() <= gamma
+    adds_at_most_r = _within(restricted, r)
+    return is_stable[..., adds_at_most_r].double().mean(-1)
 
 
 def prediction_rate(scores: Tensor, alpha: Subset, r: int) -> Tensor:
-    """Return τ_r = Pr[the class predicted for β is the one for α] by enumeration; scores (..., classes, 2^n) to (...).
+    """Return how often the predicted class stays the same when up to r random features are added to the set α.
 
-    The largest score decides, and the first of equal ones. This is the agreement that matters with three classes or
-    more, where a top score that moves by less than half its lead (the paper's γ) may still be overtaken.
+    τ_r = Pr[argmax of the scores at β = argmax at α], where β is drawn uniformly from all sets that contain α and at most
+    r features more. The rate is exact: every such β is enumerated. `scores` (..., classes, 2^n) holds the scores of every
+    set of features; the result is (...). Of equal scores the first one counts as the largest.
+
+    With three classes or more use this rate instead of `stability_rate` on the top score: the top class may be overtaken
+    although its own score moves by less than half its lead (the γ of the paper).
 
     >>> scores = torch.tensor([[0.5, 0.4], [0.3, 0.5], [0.2, 0.1]])
     >>> prediction_rate(scores, 0, 1).item(), stability_rate(scores[0], 0, 1, gamma=0.1).item()
     (0.5, 1.0)
     """
     _check_classes(scores)
+    # The class predicted for α ∪ S, for every set S of features outside α; entry 0 is the one for α itself.
     predicted = restrict(scores, alpha).argmax(-2)
-    agrees = predicted == predicted[..., :1]
-    return agrees[..., _within(agrees, r)].double().mean(-1)
+    predicted_at_alpha = predicted[..., :1]
+    is_same_class = predicted == predicted_at_alpha
+    adds_at_most_r = _within(is_same_class, r)
+    return is_same_class[..., adds_at_most_r].double().mean(-1)
 
 
 def difference(coefficients: Tensor, alpha: Subset, beta: Subset) -> Tensor:
@@ -271,7 +287,10 @@ def difference(coefficients: Tensor, alpha: Subset, beta: Subset) -> Tensor:
 
 
 def containment(m: int, k: int, r: int) -> float:
-    """Return Pr[T ⊆ β] = Σ_{j=k}^{r} C(m−k, j−k) / |Δ_r| for a set T with k = |T∖α| features outside α, of m.
+    """Return the probability that a random superset β of α contains a given set T of features, Pr[T ⊆ β].
+
+    k = |T∖α| features of T lie outside α, of the m that do, and β adds at most r features to α, uniformly over all such
+    sets Δ_r: the probability is Σ_{j=k}^{r} C(m−k, j−k) / |Δ_r|, with j the number of features that β adds.
 
     >>> containment(m=2, k=1, r=1), containment(m=2, k=1, r=2)
     (0.3333333333333333, 0.5)
@@ -300,10 +319,11 @@ def instability_weight(values: Tensor, alpha: Subset, r: int) -> Tensor:
     _check_radius(r)
     outside = _features_outside(alpha_bits, n)
     m = len(outside)
-    # Pr[T ⊆ β] depends on |T∖α| alone; sets within α do not count.
-    probability = [0.0] + [containment(m, k, r) for k in range(1, m + 1)]
+    # Pr[T ⊆ β] depends on |T∖α| alone, and is looked up by it; sets within α do not count.
+    probability_by_number = [0.0] + [containment(m, k, r) for k in range(1, m + 1)]
     number_outside = masks(n)[:, outside].sum(1).to(values.device)
-    return monotone(values).abs() @ values.new_tensor(probability)[number_outside]
+    probability = values.new_tensor(probability_by_number)[number_outside]
+    return monotone(values).abs() @ probability
 
 
 def instability_bound(
@@ -344,17 +364,23 @@ def prediction_bound(scores: Tensor, alpha: Subset, r: int) -> Tensor:
     """
     _check_classes(scores)
     restricted = restrict(scores, alpha)
+    # The class with the largest score at α, repeated for every set of features, since `gather` wants an index per value.
     top_class = restricted[..., 0].argmax(-1)[..., None, None]
     top_class = top_class.expand(*restricted.shape[:-2], 1, restricted.shape[-1])
-    gaps = restricted.gather(-2, top_class) - restricted
+    top_score = restricted.gather(-2, top_class)
+    gaps = top_score - restricted
     weight = instability_weight(gaps, 0, r)
-    return torch.where(weight == 0, 0.0, weight / gaps[..., 0]).sum(-1)
+    # The gap of the top class to itself is 0 everywhere, and so is its weight: that class adds nothing to the sum.
+    bound_per_class = torch.where(weight == 0, 0.0, weight / gaps[..., 0])
+    return bound_per_class.sum(-1)
 
 
 def hard_radius(values: Tensor, alpha: Subset, gamma: float) -> Tensor:
-    """Return the largest r ≤ m such that |h(β) − h(α)| ≤ γ for every β in Δ_r; (..., 2^n) to (...) int64.
+    """Return the largest number of features that may be added to α without h moving by more than γ, (...) int64.
 
-    h(β) − h(α) = Σ h̃(T) over T ⊆ β with T ⊄ α, so this is the corrected r* of Theorem B.5, found by enumeration.
+    It is the largest r such that |h(β) − h(α)| ≤ γ for every set β that contains α and at most r features more, found by
+    enumeration from `values` (..., 2^n). If no set moves h by more than γ, it is the number of features outside α. This
+    is the corrected r* of Theorem B.5 of the paper on soft stability.
 
     >>> hard_radius(torch.tensor([0, 0, 0, 1]), alpha=0b00, gamma=0.25).item()
     1
@@ -362,10 +388,12 @@ def hard_radius(values: Tensor, alpha: Subset, gamma: float) -> Tensor:
     _check_gamma(gamma)
     restricted = restrict(values, alpha)
     m = _features_of(restricted)
-    changes = (restricted - restricted[..., :1]).abs() > gamma
-    added = degrees(m).to(restricted.device)
-    # A set that changes h by more than γ ends the radius below its own size.
-    return torch.where(changes, added - 1, m).amin(-1)
+    value_at_alpha = restricted[..., :1]
+    changes = (restricted - value_at_alpha).abs() > gamma
+    number_added = degrees(m).to(restricted.device)
+    # A set that changes h by more than γ keeps the radius below its own size.
+    largest_allowed = torch.where(changes, number_added - 1, m)
+    return largest_allowed.amin(-1)
 
 
 # ---- many features ---------------------------------------------------------------------------------------------------
@@ -526,7 +554,12 @@ def _features_of(values: Tensor) -> int:
 
 
 def _each_bit(values: Tensor, matrix: Matrix) -> Tensor:
-    """Return the Kronecker power of a 2×2 matrix applied to the last axis, one feature after the other."""
+    """Return a function (..., 2^n) after a 2×2 matrix is applied to each of its n features in turn.
+
+    The matrix [[a, b], [c, d]] maps the values without and with a feature to a·absent + b·present and
+    c·absent + d·present. Doing so for every feature multiplies by the n-fold Kronecker power of the matrix, in n·2^n steps
+    (the butterfly of the fast Walsh–Hadamard transform) instead of 4^n.
+    """
     values = _as_values(values)
     (a, b), (c, d) = matrix
     n = _features_of(values)

@@ -318,7 +318,7 @@ def _random_removal_and_detectability(
     classes = subject.logits.shape[1]
     parts = []
     for step in range(len(axis.fractions)):
-        of_step = realism.told_apart(
+        of_step = realism.detection_scores(
             clean[:, classes:],
             filled[:, step, classes:],
             subject.batch.ids,
