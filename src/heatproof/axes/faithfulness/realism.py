@@ -140,7 +140,7 @@ def detection_scores(
     the sample's real one. A tie counts ½.
 
     >>> x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-    >>> told_apart(x, x + 9, (names := [str(i) for i in range(60)]), (x, x + 9), names, 0).mean().item()
+    >>> detection_scores(x, x + 9, (names := [str(i) for i in range(60)]), (x, x + 9), names, 0).mean().item()
     1.0
     """
     peers_real, peers_filled = peers
