@@ -119,7 +119,7 @@ def test_tensor_is_resized_only_on_request() -> None:
         (Batch(("a", "a"), torch.zeros(2, 3)), "repeats 'a'"),
         ({"x": 1}, "dict"),
         (3.5, "float"),
-        (DataLoader(TensorDataset(torch.zeros(2, 2))), r"its \.dataset"),
+        (DataLoader(TensorDataset(torch.zeros(2, 2)), collate_fn=list), "collate_fn"),
     ],
 )
 def test_mistakes_are_explained(source: object, message: str) -> None:
