@@ -36,10 +36,11 @@ def coco_annotations(path: Path) -> dict[str, Path]:
 
 
 def open_coco(path: Path, annotations: Mapping[str, Path], how: How, choice: Choice) -> Data:
-    """Open pictures by file name. `label="largest"` takes the category of the largest object, "first" of the first listed.
+    """Open the pictures of COCO with one label each; ids are the file names.
 
-    The name of a category asks whether it is there: 1 or 0. Categories are numbered in the order of their ids, without
-    the gaps those have; a picture without objects has no label.
+    `label="largest"` is the category of the largest object, "first" that of the first object listed; the name of a category
+    makes labels of 1 where it is in the picture and 0 where not. Categories are numbered from 0 without the gaps between
+    their ids. A picture without objects has no label.
     """
     split = choice.split
     if split is not None and split not in annotations:
@@ -64,7 +65,7 @@ def open_coco(path: Path, annotations: Mapping[str, Path], how: How, choice: Cho
 
 
 def coco_content(file: Path) -> Mapping[str, Any]:
-    """What a file of instances holds, checked for what is read of it."""
+    """Return the content of COCO's file of instances, after checking that it has the entries that are read."""
     content = as_object(as_text(unpacked(file), str(file)), str(file))
     needed: dict[str, dict[str, type]] = {
         "images": {"id": int, "file_name": str},
