@@ -341,6 +341,7 @@ def _as_model(model: Any) -> Model:
 
 
 def _as_batch(samples: Any) -> Batch:
+    """Return a tensor of samples as a batch with the ids "0", "1", …; a batch stays itself."""
     if isinstance(samples, Batch):
         return samples
     x = torch.as_tensor(samples)

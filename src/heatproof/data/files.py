@@ -142,7 +142,7 @@ def open_pictures(
     labels: Sequence[int | None] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Data:
-    """Pictures in the files at `paths`, with ids and labels of the caller's choice."""
+    """Return a data set of the pictures in the files at `paths`, with the given ids, labels and class names."""
     return encoded(name, ids, partial(_pick, paths), how, labels, class_names)
 
 

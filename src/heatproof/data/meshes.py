@@ -121,6 +121,7 @@ def _mesh_bytes(file: Path) -> bytes:
 
 
 def _mesh_content(files: Sequence[Path], points: int, positions: Sequence[int]) -> Iterator[bytes]:
+    """Yield what identifies the meshes at `positions`: the digest of each file, and the type of error of unreadable ones."""
     yield f"{points} points".encode()
     for position in positions:
         file = files[position]

@@ -197,7 +197,7 @@ def _readers(
 ) -> list[Reader]:
     """Return functions that read the samples at `positions` with their regions, from those that read samples alone."""
     dtype = _dtype(regions)
-    with_region = []
+    with_region: list[Reader] = []
     for reader, position in zip(readers(positions), positions, strict=True):
         with_region.append(partial(_read, reader, regions[position], how, dtype))
     return with_region
@@ -236,6 +236,7 @@ def _content(
     regions: Sequence[Region],
     positions: Sequence[int],
 ) -> Iterator[bytes]:
+    """Yield what identifies the samples at `positions` and their regions: the bytes of masks, or what they are drawn from."""
     yield from content(positions)
     for position in positions:
         region = regions[position]

@@ -187,6 +187,7 @@ def _label(members: Sequence[Member], label: str | None, file: BinaryIO) -> Any:
 
 
 def _bytes(member: Member, file: BinaryIO) -> bytes:
+    """Return the content of a small file in an open shard; the position in the shard stays where it was."""
     if member.size > _LARGEST_LABEL:
         raise ValueError(
             f".{member.kind} has {member.size} bytes; at most {_LARGEST_LABEL} are read"

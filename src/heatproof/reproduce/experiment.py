@@ -96,6 +96,7 @@ class Experiment:
         return execute(plan, self.run_folder(file), this_command())
 
     def _models(self) -> dict[str, dict[str, Any]]:
+        """Return the user's models in the form of a study file, by short names."""
         models = {}
         for source in self.models:
             scheme, _, rest = source.partition(":")
@@ -150,7 +151,9 @@ def reproduce(
     models: Sequence[str] = (),
     allow_code: bool = False,
 ) -> Reproduction:
-    """Run what the table or figure `name` needs, and return our numbers beside the published ones.
+    """Run the studies behind a table or figure of a paper, and return our numbers beside the published ones.
+
+    name    the item, such as "fass-table-4"
 
     limit   samples of each data set, by default few enough for minutes on a CPU
     out     the folder of the run directories; the same call resumes what was stopped

@@ -88,6 +88,7 @@ def _with_interval(done: Reproduction, value: float, low: float, high: float, de
 
 
 def _caption(done: Reproduction) -> str:
+    """Return the caption of the table: how many samples ours rests on, the unit, and what brackets are."""
     item = done.item
     sentences = []
     if item.studies:

@@ -383,6 +383,7 @@ def _usual_bet(case: Case, scores: Estimate) -> Bet | None:
     requirement = case.requirement
 
     def bet(number: int) -> Bound:
+        """Return the bound from so many samples; `ALL` takes those of the run once."""
         score, chance = _repeated(score_and_chance, number)
         span = (float(lowest), float(highest))
         seen = bet_on_calibrated_mean(
@@ -436,6 +437,7 @@ def _bet_on_mean(case: Case, values: Array) -> Bet:
     scored = values[:, has_value]
 
     def bet(number: int) -> Bound:
+        """Return the bound from so many samples; `ALL` takes those of the run once."""
         return bet_on_mean(
             _repeated(scored, number),
             (lowest, highest),

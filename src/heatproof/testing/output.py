@@ -53,7 +53,7 @@ def lines(outcomes: Sequence[Outcome | Ruling], width: int | None = None) -> lis
 
 
 def _rule_lines(rulings: Sequence[Ruling], width: int | None) -> list[str]:
-    """A line for each rule that found nothing, and one for each finding of the others."""
+    """Return a line for each forbidden rule without findings, and for the others one per finding with its text."""
     text = []
     for ruling in rulings:
         if ruling.passed:
@@ -185,6 +185,7 @@ def _outcome_entry(outcome: Outcome) -> dict[str, Any]:
 
 
 def _finding_entries(ruling: Ruling) -> list[dict[str, Any]]:
+    """Return the findings of a forbidden rule as JSON objects."""
     return [
         {
             "dataset": finding.dataset,

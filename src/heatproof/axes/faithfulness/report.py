@@ -78,7 +78,7 @@ def lead(result: AxisResult) -> list[str]:
 
 
 def _leak(result: AxisResult) -> str:
-    """Say which imputers leak the class."""
+    """Return a sentence on which imputers were shown to leak the class through the shape of what they replace."""
     probes = leakage(result)
     leaking = dict.fromkeys(probes.loc[probes["leaks"].astype(bool), "imputer"])
     if not leaking:
@@ -89,7 +89,7 @@ def _leak(result: AxisResult) -> str:
 
 
 def _scale(result: AxisResult, measure: Measure) -> str:
-    """Say what the scores are, over which imputers, and where a random order is."""
+    """Return a sentence on what the scores are: the metric, the imputers, its better direction, and where chance is."""
     conditions = itertools.chain.from_iterable(readings(result, measure).values())
     names = listing(dict.fromkeys(removal_words(name) for name, _ in conditions))
     mean = "averaged over" if name_of_mean(result, measure) else "with"
@@ -106,7 +106,7 @@ def _unit(result: AxisResult) -> str:
 
 
 def _other_winners(result: AxisResult, measure: Measure) -> list[str]:
-    """Name the imputers with which another method comes first than on average."""
+    """Return a sentence that names the imputers with which another method ranks first than on average; none if none."""
     mean = name_of_mean(result, measure)
     scores = metric_scores(result, measure)
     methods = scores[~scores["is_control"].astype(bool)]
@@ -119,7 +119,9 @@ def _other_winners(result: AxisResult, measure: Measure) -> list[str]:
         if panel != mean and first.explainer != first_of[mean].explainer:
             score = with_interval(first.score, first.low, first.high)
             others.append(f"{result.name_of(first.explainer)} with {panel} ({score})")
-    return [f"Another method comes first with some imputers: {listing(others)}."] if others else []
+    if not others:
+        return []
+    return [f"Another method comes first with some imputers: {listing(others)}."]
 
 
 # ---- one model and data set ------------------------------------------------------------------------------------------
@@ -373,7 +375,7 @@ def _removed_input(item: GalleryItem) -> Tile:
 
 
 def _realism(removal: AxisResult) -> Iterator[CurveChart]:
-    """Yield how well the model's own features tell filled inputs from real ones."""
+    """Yield a chart of how well a classifier on the model's own features tells filled-in inputs from real ones."""
     areas = detectability(removal.rows)
     if areas.empty:
         return

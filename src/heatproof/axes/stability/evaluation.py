@@ -604,7 +604,10 @@ class Stability(Evaluation):
     def _compare_in_place(
         self, subject: Subject, originals: Originals, rows: Tensor, maps: Tensor
     ) -> Similarities:
-        """Compare maps (R, …) with the original ones at `rows`, place by place."""
+        """Return how similar perturbed maps (R, …) are to the original ones of the samples at `rows`, by position.
+
+        Their chance level is the similarity to the maps of reference samples.
+        """
         if not len(rows):
             return _no_similarities(maps)
         perturbed = self._profile(maps)

@@ -39,6 +39,7 @@ def estimated_and_certified(experiment: Experiment) -> pd.DataFrame:
 
 
 def _by_radius(experiment: Experiment, measure: str) -> pd.DataFrame:
+    """Return the mean of a measure, a row per method and a column per radius; with several conditions a group for each."""
     frames = []
     for result in experiment.results_of(CERTIFICATE):
         cells = result.cells(measure, calibrate=False)
