@@ -83,15 +83,13 @@ class Axis:
         return next((measure for measure in self.measures if measure.name == name), None)
 
     def headlines(self, arrays: ScoreArrays) -> list[str]:
-        """Return the headlines by which explainers are judged: for each explainer the first that it was measured by."""
-        measured = [
-            m.name for m in self.measures if m.role == "headline" and m.name in arrays.values
-        ]
-        used = set()
-        for e in range(len(arrays.explainers)):
-            of_explainer = [name for name in measured if arrays.has_rows[name][e].any()]
-            used.update(of_explainer[:1])
-        return [name for name in measured if name in used]
+        """Return the measures that rank the explainers: for each explainer the first headline that it has scores of."""
+        measured = [name for name in self.of_role("headline") if name in arrays.values]
+        ranking = set()
+        for number in range(len(arrays.explainers)):
+            of_explainer = [name for name in measured if arrays.has_rows[name][number].any()]
+            ranking.update(of_explainer[:1])
+        return [name for name in measured if name in ranking]
 
     def of_role(self, *roles: Role) -> list[str]:
         """Return the names of the measures with these roles, in order."""

@@ -52,7 +52,10 @@ class BatchRunner:
     def map(
         self, function: Callable[[Batch, Tensor], Tensor], batch: Batch, extra: Tensor
     ) -> Tensor:
-        """Return `function(batch, extra)`, computed in batches and concatenated."""
+        """Return `function(batch, extra)`, computed in batches and concatenated.
+
+        `extra` has a row per sample too. Where memory runs out, the batch size is halved and the batch tried again.
+        """
         results: list[Tensor] = []
         start = 0
         while start < len(batch):
@@ -119,14 +122,16 @@ class BatchRunner:
     def explain(
         self, explainer: Explainer, name: str, batch: Batch, target: Tensor, seed: int
     ) -> Tensor:
-        """Return maps in float32 on the model's device; of tokens, one value each.
+        """Return an explainer's maps of the samples for the classes `target`, in float32 on the model's device.
 
-        Where gradients overflow float16, the samples concerned are explained again with gradients scaled down.
+        Maps have the shape of the inputs; of texts, one value per token. In float16, samples whose gradients overflow are
+        explained again with gradients scaled down. `name` is the explainer's name in errors.
         """
         of_features = explainer.kind == "feature"
         may_overflow = self.model.precision == "float16" and of_features
 
         def explain_once(part: Batch, part_target: Tensor) -> Tensor:
+            """Return the maps of a batch, checked, without gradients and in the shape of the inputs."""
             maps = explainer(self.model, part, part_target, seed)
             if not isinstance(maps, Tensor):
                 raise UserError(
@@ -142,6 +147,7 @@ class BatchRunner:
             return repeat_channels(maps.float(), part.x.shape, name)
 
         def explain_part(part: Batch, part_target: Tensor) -> Tensor:
+            """Return the maps of a batch; those that overflow are computed again with smaller and smaller gradients."""
             part, part_target = part.to(self.model.device), part_target.to(self.model.device)
             maps = explain_once(part, part_target)
             for scale in GRADIENT_SCALES[1:] if may_overflow else ():
@@ -166,12 +172,14 @@ def default_batch_size(values: int, device: str = "cpu") -> int:
     >>> default_batch_size(3 * 224 * 224, "cuda")
     256
     """
-    smallest, largest = BATCH_SIZES.get(device, BATCH_SIZES["cuda"])
+    for_photographs, largest = BATCH_SIZES.get(device, BATCH_SIZES["cuda"])
     if device == "cpu":
+        # The batch grows with the root of how many times smaller the inputs are than photographs.
         doublings = max(0, int(math.log2(PHOTOGRAPH_VALUES / max(values, 1)) / 2))
-        return min(largest, smallest << doublings)
-    same_memory = smallest * PHOTOGRAPH_VALUES // max(values, 1)
-    return min(largest, max(min(8, smallest), same_memory))
+        return min(largest, for_photographs << doublings)
+    # As many as need the memory of the photographs, but at least 8.
+    same_memory = for_photographs * PHOTOGRAPH_VALUES // max(values, 1)
+    return min(largest, max(min(8, for_photographs), same_memory))
 
 
 def repeat_channels(maps: Tensor, shape: torch.Size, explainer: str) -> Tensor:
@@ -203,7 +211,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 def prefetch(
     function: Callable[[Item], Result], items: Iterable[Item], device: torch.device
 ) -> Iterator[tuple[Item, Result]]:
-    """Return pairs (item, function(item)); where the device is no CPU, a thread computes them ahead of their use.
+    """Return pairs (item, function(item)) in order; on a GPU a thread computes them ahead, while the GPU is busy.
+
+    On a CPU each is computed when it is asked for.
 
     >>> list(prefetch(lambda n: n * n, [2, 3], torch.device("cpu")))
     [(2, 4), (3, 9)]

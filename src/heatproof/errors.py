@@ -130,7 +130,9 @@ def retry(act: Callable[[], T], longer: tuple[float, ...] = ()) -> T:
 
 @contextmanager
 def no_exit() -> Iterator[None]:
-    """Turn `sys.exit` in a study's own code, such as a model, into an error: the run is not finished by it.
+    """Raise a `UserError` where code of the user, such as a model, calls `sys.exit` within the context.
+
+    Otherwise the run would seem to have ended well.
 
     >>> with no_exit():
     ...     raise SystemExit(0)
@@ -222,10 +224,11 @@ def make(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
 
 
 def wrong_parameter(error: Any, name: str, parameters: Sequence[str] = ()) -> BadParameter:
-    """Return what to say of the first thing that pydantic found wrong with a parameter object.
+    """Return our error for a parameter object that pydantic refused: the parameter, what it must be, and its value.
 
-    `name` is that of the object, and is left out of the message where it is empty. `parameters` are those of the object
-    in their order, for values that were passed without a name.
+    `error` is pydantic's `ValidationError`, of which the first problem is reported. `name` is that of the object, ""
+    leaves it out of the message. `parameters` are the object's parameters in order, by which values passed by position
+    are named.
     """
     problems = error.errors()
     first = problems[0]

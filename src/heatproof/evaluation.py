@@ -128,10 +128,11 @@ class Scores:
         bounds: tuple[Tensor | None, Tensor | None] = (None, None),
         chance: Chance | Tensor | None = None,
     ) -> Scores:
-        """Return a full column from the values (R,) of some `rows` of the B samples, or of all of them.
+        """Return the scores of one explainer by one measure on all B samples, from the values of those that have one.
 
-        `bounds` and `chance` belong to the same rows. A sample with a `reason` is undefined, or what `status` says. One
-        of `rows` whose value is not finite is undefined too, for the reason `missing`, which may be given row by row.
+        `value` (R,), `bounds` and `chance` belong to some `rows` of the B samples, by default to all of them. `reason` has
+        for each of the B samples why it has no score, "" where it has one; `status` is derived from it unless given. A
+        row whose value is not finite becomes undefined, for the reason `missing`, one text for all or one per row.
 
         >>> Scores.column("lime", "depth", ("blur", 1.0), torch.tensor([0.5, torch.nan]), ["", "", "flat"],
         ...               rows=torch.tensor([0, 1])).reason
@@ -154,8 +155,9 @@ class Scores:
         full_value = in_full(value)
         reasons = list(reason)
         has_no_value = (status[rows] == OK) & ~torch.isfinite(full_value[rows])
-        undefined = has_no_value.nonzero().flatten()
+        undefined = has_no_value.nonzero().flatten()  # positions in `rows`
         if len(undefined):
+            # A copy, since `status` belongs to the caller.
             status = status.index_fill(0, rows[undefined], UNDEFINED)
             for position in undefined.tolist():
                 text = missing if isinstance(missing, str) else missing[position]
@@ -183,11 +185,11 @@ class Scores:
         if chance is None:
             return column
         full_chance = in_full(chance.level).masked_fill(~is_scored, torch.nan)
-        has_no_chance = is_scored & ~torch.isfinite(full_chance)
+        has_no_chance = (is_scored & ~torch.isfinite(full_chance)).tolist()
         return replace(
             column,
             chance=full_chance,
-            chance_reason=tuple(ALONE if none else "" for none in has_no_chance.tolist()),
+            chance_reason=tuple(ALONE if is_missing else "" for is_missing in has_no_chance),
             reference_sums=chance.sums,
             reference_counts=chance.counts,
         )

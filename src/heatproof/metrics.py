@@ -181,11 +181,15 @@ def pointing_game(maps: Maps, masks: Maps, margin: int = 0, sign: Sign = "positi
 
 
 def _region_score(name: str, maps: Maps, masks: Maps, sign: Sign, margin: int = 0) -> Tensor:
+    """Return the score (B,) of maps by one measure of localisation, the one of this name.
+
+    Maps with one more axis than the masks have channels, which are added up.
+    """
     values = _tensor(maps)
     if values.ndim > 2 and values.ndim == np.ndim(masks) + 1:
         values = relevance(values, "image", sign)  # adds the channels up
     else:
-        values = relevance(values, "table", sign)
+        values = relevance(values, "table", sign)  # has none
     region = torch.as_tensor(masks).bool()
     if region.shape != values.shape:
         raise UserError(
@@ -211,12 +215,12 @@ def road_curve(
     readout: Literal["accuracy", "probability", "logit", "margin"] = "accuracy",
     seed: int = 0,
 ) -> Tensor:
-    """Return what the model says (B, S) after a share of the pixels was removed and filled in, at each fraction.
+    """Return the removal curve (B, S) of each map: the model's output after each of S fractions of the pixels is removed.
 
-    Pixels go in the order of their relevance: the most relevant first ("morf"), the least relevant first ("lerf"), or at
-    random. `imputer` is a name (`heatproof ls imputers`) or an object; "noisy_linear" is that of the ROAD paper, whose
-    score is the mean over samples of the accuracy after MoRF. `target` is the class to read, by default the predicted
-    one. `model` is a module or a `heatproof.Model`.
+    Pixels are removed in the order of the map, the most relevant first ("morf") or the least relevant first ("lerf"), or
+    at random, and replaced by the `imputer`: a name (`heatproof ls imputers`) or an object. "noisy_linear" is that of
+    the ROAD paper, whose score is the mean over samples of the accuracy after MoRF. `readout` says what is read off the
+    output for the class `target`, by default the predicted one. `model` is a module or a `heatproof.Model`.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 4))
     >>> x = torch.rand(2, 3, 8, 8)
@@ -233,17 +237,18 @@ def road_curve(
             f"maps must have the samples, height and width of x, {tuple(x.shape)}; got {tuple(values.shape)}"
         )
     height, width = x.shape[-2:]
-    ids = tuple(
-        f"{i:04d}" for i in range(len(x))
-    )  # as `open_data` numbers samples: ids settle ties
+    # Ids as `open_data` numbers samples: they decide how ties are broken.
+    ids = tuple(f"{i:04d}" for i in range(len(x)))
     batch = Batch(ids, x)
+    # Every pixel is a feature of its own.
     labels = torch.arange(height * width).reshape(1, height, width).expand(len(x), -1, -1)
     counts = torch.full((len(x),), height * width)
 
     def predict(some: Batch) -> Tensor:
+        """Return the logits of some samples on the CPU."""
         with torch.no_grad():
-            moved = some.to(wrapped.device)
-            return wrapped.logits(wrapped.inputs(moved), moved.aux).cpu()
+            on_device = some.to(wrapped.device)
+            return wrapped.logits(wrapped.inputs(on_device), on_device.aux).cpu()
 
     clean = predict(batch)
     of_pixels = values.double().sum(1) if values.ndim == 4 else values.double()

@@ -60,10 +60,11 @@ class Subject:
         seed: int,
         load_samples: Callable[[int], Batch] | None = None,
     ) -> Subject:
-        """Return the reference samples of a data set.
+        """Return the reference samples of a data set with their predictions, after checks of the model on them.
 
-        What a task takes from reference samples, such as a tolerance, is set in the runner's model. `load_samples`
-        loads a number of samples of the data set.
+        A model is refused if it returns probabilities, the wrong number of classes, or other outputs in a second pass.
+        Settings that a task takes from the reference samples, such as a tolerance, are filled in in the runner's model.
+        `load_samples` loads a number of samples of the data set.
         """
         batch = runner.prepare(batch)
         logits = runner.predict(batch)
@@ -156,7 +157,7 @@ class Subject:
         return self._maps[explainer]
 
     def _explain_own_samples(self, explainer: str) -> Tensor:
-        """Return the maps of the samples; those that are references too have been explained already."""
+        """Return an explainer's maps of the samples; maps of samples that are references too are taken from there."""
         if self._references is None:
             return self.explain(explainer, self.batch, self.target)
         reference_maps = self.references.maps(explainer)
@@ -187,7 +188,10 @@ class Subject:
     def explain_many(
         self, explainer: str, batches: Sequence[Batch], targets: Sequence[Tensor]
     ) -> Iterator[Tensor]:
-        """Yield the maps of each batch; small batches are explained together, because a GPU is slow on few inputs."""
+        """Yield an explainer's maps of each batch, for the classes in `targets`.
+
+        Batches are explained together, as far as memory allows, because a GPU is slow on few inputs.
+        """
         values_per_batch = max(1, self.maps(explainer).numel())
         group_size = max(1, MAX_POOLED_VALUES // values_per_batch)
         for start in range(0, len(batches), group_size):
@@ -200,9 +204,9 @@ class Subject:
             yield from torch.split(maps, sizes)
 
     def explain_one_sample(self) -> None:
-        """Explain one sample by every method that looks for layers, so that a missing layer is found at once.
+        """Explain one sample by every explainer that hooks into layers, so that a missing layer is an error at once.
 
-        The passes are not counted.
+        The maps are thrown away, and the passes are not counted.
         """
         counts = self.model.passes, self.model.gradient_passes
         for name, explainer in self.explainers.items():

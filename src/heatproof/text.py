@@ -55,9 +55,10 @@ def number(value: float, digits: int = 2) -> str:
 
 
 def digits_of(value: float, low: float, high: float) -> int:
-    """Return how many decimals a number gets, so that the last place is at most a fifth of its interval's width.
+    """Return the number of decimals with which to print a value, from the width of its interval [low, high].
 
-    Two without an interval; as many as show the number for an interval without width.
+    The last decimal is at most a fifth of the width. Without an interval there are two decimals; for an interval without
+    width as many as show the value.
 
     >>> digits_of(0.61, 0.58, 0.64), digits_of(0.6143, 0.6121, 0.6165), digits_of(0.5, 0.1, 0.9), digits_of(0, 0, 0)
     (2, 4, 1, 2)
@@ -134,7 +135,10 @@ def p_value(p: float) -> str:
 
 
 def difference(tests: pd.DataFrame, a: str, b: str) -> dict[str, Any] | None:
-    """Return the test of a against b, with the sign of a − b; None if they were not compared."""
+    """Return the row of paired `tests` for a against b, with the sign of a − b; None if they were not compared.
+
+    Each pair is in the table once. If it is there as b against a, differences and scores are turned around.
+    """
     in_order = tests[(tests["a"] == a) & (tests["b"] == b)]
     if len(in_order):
         return {str(column): value for column, value in in_order.iloc[0].items()}
@@ -153,18 +157,21 @@ def difference(tests: pd.DataFrame, a: str, b: str) -> dict[str, Any] | None:
 
 
 def ahead_of(tests: pd.DataFrame, a: str, b: str) -> str:
-    """Say by how much a is ahead of b, with the scores on their common samples; lower scores may be the better ones."""
+    """Return a sentence on how far explainer a is ahead of b, which scores worse, with both scores and the p-value.
+
+    `tests` are paired tests on the samples that both have. The lead is positive even where lower scores are better.
+    """
     test = difference(tests, a, b)
     if test is None or not math.isfinite(test["difference"]):
         return f"{a} and {b} have no sample in common."
-    gap = (test["difference"], test["low"], test["high"])
+    lead = (test["difference"], test["low"], test["high"])
     if test["difference"] < 0:
-        gap = (-test["difference"], -test["high"], -test["low"])
-    digits = digits_of(*gap)
+        lead = (-test["difference"], -test["high"], -test["low"])
+    digits = digits_of(*lead)
     score_a, score_b = number(test["score_a"], digits), number(test["score_b"], digits)
     return (
         f"On the {test['n']:g} samples of both, {a} scores {score_a} and {b} {score_b}: "
-        f"ahead by {with_interval(*gap)}, {p_value(test['p'])}."
+        f"ahead by {with_interval(*lead)}, {p_value(test['p'])}."
     )
 
 

@@ -38,9 +38,9 @@ Class = TypeVar("Class")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, pydantic.Field))
 def parameter_class(cls: type[Class]) -> type[Class]:
-    """Make a class a frozen pydantic dataclass, whose fields are the parameters of a method.
+    """Return a class as a frozen pydantic dataclass, whose fields are the parameters of a method such as an explainer.
 
-    A mistake in Python gets the message that the same mistake in a study file gets, and not pydantic's.
+    A wrong parameter raises heatproof's own error, the same as for a study file, in place of pydantic's.
 
     >>> from heatproof.explainers import IntegratedGradients
     >>> IntegratedGradients(n_steps=20)
@@ -114,13 +114,13 @@ class Batch:
         return len(self.ids)
 
     def __getitem__(self, index: slice | Sequence[int] | Tensor) -> Batch:
-        """Return the samples at a slice, a list of positions or a boolean mask, on whatever device."""
+        """Return a batch of the samples at a slice, a list of positions or a boolean mask; tensors stay on their device."""
         if isinstance(index, Tensor):
             index = index.cpu()
         positions = torch.arange(len(self))[index]
 
         def select(tensor: Tensor) -> Tensor:
-            # Without waiting for the device.
+            # Sent to the device without waiting for it.
             return tensor[positions.to(tensor.device, non_blocking=True)]
 
         moved = self.moved
@@ -341,6 +341,7 @@ def _as_model(model: Any) -> Model:
 
 
 def _as_batch(samples: Any) -> Batch:
+    """Return a tensor of samples as a batch with the ids "0", "1", …; a batch stays itself."""
     if isinstance(samples, Batch):
         return samples
     x = torch.as_tensor(samples)
@@ -379,9 +380,9 @@ def targets_of(model: Model, batch: Batch, target: Any) -> Tensor:
 
 
 def _check_is_output(model: Model, batch: Batch, number: int) -> None:
-    """Raise `UserError` for a class that is none of the model's outputs, counted on one sample.
+    """Raise `UserError` if the class `number` is not one of the model's outputs, which are counted on one sample.
 
-    Without this a GPU would fail for good, and a CPU with the message of an index.
+    Without this check the index error on a GPU would make every later call on it fail.
     """
     counts = model.passes, model.gradient_passes
     with torch.no_grad():
@@ -477,9 +478,9 @@ def wrap_explainer(explainer: Any) -> Explainer:
 
 
 def parameters(item: Any) -> dict[str, Any]:
-    """Return the fields of a parameter object as plain data, nested objects included; what the manifest stores.
+    """Return the parameters of an explainer or another parameter object as plain data, as a run's manifest stores them.
 
-    Of a wrapper with `__wrapped__` they are those of what it wraps.
+    Nested objects are included. Of a wrapper (with `__wrapped__`) they are the parameters of what it wraps.
     """
     item = inspect.unwrap(item)
     if not is_dataclass(item):
@@ -552,7 +553,9 @@ def label_of(item: Any, hide: Callable[[str], bool] = lambda name: False) -> str
 
 
 def matches(pattern: str, label: str) -> bool:
-    """Return whether a pattern means a label: as it is, without its parameters, as a glob, or as one of several by |.
+    """Return whether a name such as "lime(samples=32)" matches a pattern.
+
+    A pattern is a name, with or without parameters, a glob such as "grad*", or several of these separated by |.
 
     >>> matches("lime", "lime(samples=32)"), matches("grad*", "gradient_shap"), matches("a|b", "c")
     (True, True, False)

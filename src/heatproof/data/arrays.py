@@ -98,6 +98,7 @@ def aux_arrays(
 
 
 def _token_ids(x: Tensor, name: str, how: How) -> Tensor:
+    """Return token ids as int64; refuse negative ones, and a size or shape, which texts do not have."""
     not_pictures(name, how)
     if bool((x < 0).any()):
         raise UserError(f"{name!r} has token ids below 0")
@@ -121,7 +122,7 @@ def as_tensor(x: Tensor | np.ndarray[Any, Any]) -> Tensor:
 
 
 def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Samples (N, …) with each of them in another shape, (N, *shape)."""
+    """Return samples (N, …) with each of them in another shape, (N, *shape)."""
     if x.ndim < 1 or math.prod(x.shape[1:]) != math.prod(shape):
         raise UserError(f"shape={list(shape)} does not fit samples of shape {tuple(x.shape[1:])}")
     return x.reshape(len(x), *shape)
@@ -133,9 +134,9 @@ def numbered_channels(values: Sequence[float]) -> Tensor:
 
 
 def _prepared(x: Tensor, what: str, how: How) -> Tensor:
-    """Return pictures in [0, 1] and of the size in `how`, other samples as float32.
+    """Return samples (N, …) as a model takes them: pictures in [0, 1] and of the size in `how`, others as float32.
 
-    Refuses whole numbers, NaN, and rows that look like flat pictures.
+    Errors name `what`. Refused are whole numbers, NaN, and rows that look like flattened pictures.
     """
     if how.shape is not None:
         x = reshaped(x, how.shape)

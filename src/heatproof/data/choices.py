@@ -52,7 +52,9 @@ def only_choices(what: str, choice: Choice, *allowed: str) -> None:
 
 
 def one_split(what: str, split: str | None, by_name: Mapping[str, Value]) -> Value:
-    """Return the value of the split, or the only one; `val`, `validation` and `imagenet-val` are the same split.
+    """Return what `by_name` has under a split, or its only value if no split is named; `what` names the data in errors.
+
+    Other spellings of a split are understood: `val`, `validation` and `imagenet-val` are the same.
 
     >>> one_split("cifar", "test", {"train": 1, "test": 2}), one_split("data", None, {"data": 3})
     (2, 3)
@@ -84,7 +86,7 @@ def _same(name: str, split: str) -> bool:
 
 
 def grouped(paths: Iterable[Path]) -> dict[str, list[Path]]:
-    """Files that differ in their number only, by the name that they share.
+    """Return files grouped by the name that they share, such as the shards of a split, which differ in a number only.
 
     >>> files = map(Path, ("train-00001-of-00002.parquet", "train-00000-of-00002.parquet", "test-0.parquet"))
     >>> {name: len(group) for name, group in grouped(files).items()}
@@ -160,7 +162,9 @@ def whole_labels(values: Iterable[Any] | None, what: str) -> tuple[int, ...] | N
 def ranked(
     labels: Sequence[Any], among: Iterable[Any] = ()
 ) -> tuple[list[int | None], tuple[str, ...]]:
-    """Return labels of any kind as 0 … K − 1 in the sorted order of them and `among`, and the name of each number.
+    """Return labels as numbers 0 … K − 1, in sorted order, and the name of each number; None stays None.
+
+    Labels in `among` get numbers too, so that data sets with different classes can be numbered alike.
 
     >>> ranked([-1, 1, None, 1])
     ([0, 1, None, 1], ('-1', '1'))

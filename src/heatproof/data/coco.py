@@ -36,10 +36,11 @@ def coco_annotations(path: Path) -> dict[str, Path]:
 
 
 def open_coco(path: Path, annotations: Mapping[str, Path], how: How, choice: Choice) -> Data:
-    """Open pictures by file name. `label="largest"` takes the category of the largest object, "first" of the first listed.
+    """Open the pictures of COCO with one label each; ids are the file names.
 
-    The name of a category asks whether it is there: 1 or 0. Categories are numbered in the order of their ids, without
-    the gaps those have; a picture without objects has no label.
+    `label="largest"` is the category of the largest object, "first" that of the first object listed; the name of a category
+    makes labels of 1 where it is in the picture and 0 where not. Categories are numbered from 0 without the gaps between
+    their ids. A picture without objects has no label.
     """
     split = choice.split
     if split is not None and split not in annotations:
@@ -64,7 +65,7 @@ def open_coco(path: Path, annotations: Mapping[str, Path], how: How, choice: Cho
 
 
 def coco_content(file: Path) -> Mapping[str, Any]:
-    """What a file of instances holds, checked for what is read of it."""
+    """Return the content of COCO's file of instances, after checking that it has the entries that are read."""
     content = as_object(as_text(unpacked(file), str(file)), str(file))
     needed: dict[str, dict[str, type]] = {
         "images": {"id": int, "file_name": str},
@@ -87,23 +88,30 @@ def coco_content(file: Path) -> Mapping[str, Any]:
 
 
 def _pictures_folder(file: Path, split: str, pictures: Mapping[int, str]) -> Path:
-    """Where the pictures are: `val2017` beside `annotations`, or `images`, or beside the file."""
+    """Return the folder with the pictures that a file of annotations names, tested by the first of their names.
+
+    It is one called like the split, such as `val2017`, or `images`, beside the folder `annotations` or the file.
+    """
     root = file.parent.parent if file.parent.name == "annotations" else file.parent
-    places = [root / split, root / "images" / split, root / "images", root]
-    some = list(pictures.values())[:64]
-    for place in places:
-        if any((place / name).is_file() for name in some):
-            return place
-    looked = ", ".join(str(place.relative_to(root)) for place in places)
+    candidates = [root / split, root / "images" / split, root / "images", root]
+    first_names = list(pictures.values())[:64]
+    for folder in candidates:
+        if any((folder / name).is_file() for name in first_names):
+            return folder
+    searched = ", ".join(str(folder.relative_to(root)) for folder in candidates)
     raise UserError(
-        f"the pictures of {str(file)!r}, such as {some[:1]}, are not in {str(root)!r} (looked in {looked})"
+        f"the pictures of {str(file)!r}, such as {first_names[:1]}, are not in {str(root)!r} (looked in {searched})"
     )
 
 
 def _labels(
     content: Mapping[str, Any], order: Sequence[int], label: str | None, file: Path
 ) -> tuple[list[int] | None, tuple[str, ...] | None]:
-    """Return the labels of the pictures in `order` and the names of the classes."""
+    """Return the labels of pictures, by their ids in `order`, and the names of the classes.
+
+    `label` says how a picture with several objects gets one label: the category of the "largest" or the "first" object,
+    or whether a category of this name is in it (1 or 0). −1 is a picture without objects.
+    """
     entries = sorted(content["categories"], key=lambda entry: entry["id"])
     categories = {entry["id"]: entry["name"] for entry in entries}
     names = tuple(categories.values())

@@ -158,7 +158,7 @@ class Data:
         return replace(self, groups=groups)
 
     def only(self, positions: Sequence[int]) -> Data:
-        """The samples at these positions, in that order.
+        """Return a data set of the samples at these positions, in that order; nothing is read.
 
         >>> from heatproof.data import open_data
         >>> open_data(torch.rand(5, 3, 8, 8)).only([4, 0]).load([0]).batch.ids
@@ -172,10 +172,12 @@ class Data:
         )
 
     def load(self, positions: Sequence[int]) -> Loaded:
-        """Read the samples at `positions`, in that order.
+        """Return the samples at `positions`, read from disk or memory, in that order.
 
-        `batch.x` is (B, *shape) float32, for text int64, and `batch.label` (B,) int64 or None; what further tensors
-        the samples have are in `batch.aux`; unreadable samples are in `errors`.
+        The result has a `batch` of the samples that could be read: `x` (B, *shape), float32 or int64 for texts, `label`
+        (B,) int64 or None, and further tensors in `aux`. Samples that could not be read are in `errors` by id; those that
+        may be readable later, as the storage failed and not the file, are named in `transient`. `digests` identify the
+        content of the samples.
         """
         samples: list[tuple[str, Sample]] = []
         errors: dict[str, str] = {}
@@ -228,10 +230,10 @@ class Data:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of the ids, the labels and groups given, how samples are prepared, and the content.
+        """The sha256 that tells this data set from others: of the ids, labels, groups, preparation and content.
 
-        Content is every byte of tensors, arrays, and files; up to 64 evenly spaced items of a Dataset, whose others
-        are known by the digests of `load`. A Dataset whose items are random has no stable fingerprint.
+        The content is every byte of tensors, arrays and files; of a Dataset, which would have to be read as a whole, up to
+        64 evenly spaced items. A Dataset whose items are random has no stable fingerprint.
         """
         description: tuple[Any, ...] = (self.ids, self.labels)
         if self.groups is not None:
@@ -263,7 +265,7 @@ class Data:
 
 
 def _digest(sample: Sample) -> str:
-    """Return a digest of a sample's bytes, or of what it was decoded to, and of its label."""
+    """Return a digest that identifies a sample: of the bytes that it was read from, else of its tensors, and its label."""
     digest = hashlib.sha256(f"{sample.digest}|{sample.label}".encode())
     if not sample.digest:
         for tensor in (sample.x, *(sample.aux[name] for name in sorted(sample.aux))):
@@ -300,7 +302,8 @@ def _content_of(
 def decoding() -> Iterator[None]:
     """Handle Pillow's warnings while the context is open: odd metadata is ignored, a decompression bomb is an error.
 
-    The list of filters is shared by all threads, so the prefetch thread relies on the thread that started it.
+    Python's list of warning filters is shared by all threads. So the thread that reads ahead leaves it alone and relies
+    on the filters of the thread that started it.
     """
     if threading.current_thread().name.startswith(READING_AHEAD):
         yield
@@ -312,7 +315,10 @@ def decoding() -> Iterator[None]:
 
 
 def attempt(reader: Reader) -> Sample | Exception:
-    """Return a sample, or why it cannot be read; a user's mistake concerns all samples and is raised."""
+    """Return a sample, or the exception with which reading it failed.
+
+    A `UserError` is raised: it is a mistake in how the data were opened, and so concerns all samples.
+    """
     try:
         return retry(reader)
     except UserError:
@@ -335,9 +341,10 @@ def is_of_storage(error: Exception) -> bool:
 
 
 def unreadable(error: Exception, what: object) -> bytes:
-    """Return what a sample that cannot be read adds to the fingerprint of its data.
+    """Return what a sample that cannot be read contributes to the fingerprint of its data: the type of the error.
 
-    Where the storage failed there is no fingerprint: tomorrow the sample may be read, and it would be another one.
+    If the storage failed, as opposed to a damaged or missing file, the data have no fingerprint and this is an error:
+    the sample may be readable later, and the fingerprint would then be another one.
     """
     if is_of_storage(error) and not isinstance(error, FileNotFoundError):
         raise UserError(

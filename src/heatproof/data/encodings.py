@@ -46,9 +46,10 @@ def is_encoding(source: Any) -> bool:
 
 
 def open_encoding(source: Mapping[str, Any], name: str = "texts") -> Data:
-    """Open token ids (N, L), or lists of them, with an `attention_mask` and what else the network takes by name.
+    """Open the output of a tokenizer as a data set: token ids (N, L), or lists of them, by the name `input_ids`.
 
-    Lists of several lengths are padded behind, by 0, with an attention of 0.
+    An `attention_mask` and further inputs of the network are taken over by name. Lists of different lengths are padded
+    with 0 at the end, where the attention mask is 0.
 
     >>> data = open_encoding({"input_ids": [[1, 7, 2], [1, 2]]})
     >>> data.load([1]).batch.x.tolist(), data.load([1]).batch.aux["attention_mask"].tolist()
@@ -83,7 +84,7 @@ def _padded(values: Any, name: str) -> Tensor:
 
 
 def _seen_tokens(source: Any) -> SeenTokens | None:
-    """Return what a fast tokenizer left in its output; None for the output of a slow one, or a plain mapping."""
+    """Return the words and special ids that a fast tokenizer records in its output; None where it has none."""
     words: dict[int, str] = {}
     special: dict[int, None] = {}
     for encoding in getattr(source, "encodings", None) or ():
@@ -133,13 +134,11 @@ def class_names_of(source: Any) -> tuple[str, ...] | None:
 
 
 def _first_row(source: Any) -> Mapping[str, Any] | None:
-    """Return the first row of a map-style Dataset whose rows are mappings."""
+    """Return the first row of a map-style Dataset whose rows are mappings; None for anything else."""
+    if isinstance(source, Mapping | str | list | tuple | Tensor):
+        return None
     is_dataset = hasattr(source, "__getitem__") and hasattr(source, "__len__")
-    if (
-        not is_dataset
-        or isinstance(source, Mapping | str | list | tuple | Tensor)
-        or not len(source)
-    ):
+    if not is_dataset or not len(source):
         return None
     try:
         row = source[0]

@@ -65,9 +65,10 @@ def beside(path: str, folder: str | Path | None) -> Path:
 
 
 def open_folder(root: Path, how: How, split: str | None = None) -> Data:
-    """Open the pictures below `root`, by relative path; classes are the top-level folders if every picture is in one.
+    """Open the pictures in a folder and its subfolders; ids are their relative paths.
 
-    Where those folders are `train`, `val` and the like, `split` says which one. ImageNet keeps the numbers of its list.
+    Classes are the top-level folders, if every picture is in one; folders of ImageNet have the class numbers of its list.
+    If the top-level folders are splits, such as `train` and `val`, `split` says which one is opened.
     """
     splits = _split_folders(root)
     if splits:
@@ -102,6 +103,7 @@ def _classes(
 
 
 def _is_picture(path: Path) -> bool:
+    """Return whether a path is a file with the suffix of a picture that is not hidden."""
     is_hidden = path.name.startswith(".")
     return not is_hidden and path.suffix.lower() in images.suffixes() and path.is_file()
 
@@ -140,7 +142,7 @@ def open_pictures(
     labels: Sequence[int | None] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Data:
-    """Pictures in the files at `paths`, with ids and labels of the caller's choice."""
+    """Return a data set of the pictures in the files at `paths`, with the given ids, labels and class names."""
     return encoded(name, ids, partial(_pick, paths), how, labels, class_names)
 
 
@@ -152,7 +154,11 @@ def encoded(
     labels: Iterable[Any] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Data:
-    """Pictures that are decoded in threads: Pillow lets others run while it works."""
+    """Return a data set of encoded pictures (JPEG, PNG, …), which are decoded when they are read.
+
+    `fetch` returns for positions the file or bytes of each picture, or why there are none. Pictures are decoded in
+    several threads, since Pillow lets other threads run while it decodes.
+    """
     data = Data(
         name=name,
         ids=tuple(ids),
@@ -172,6 +178,7 @@ def _decoders(fetch: Fetch, how: How, positions: Sequence[int]) -> list[Reader]:
 
 
 def _decode(source: Path | bytes | Exception, how: How) -> Sample:
+    """Return a decoded picture of the size in `how`, with the sha256 of its file."""
     content = _bytes(source)
     digest = hashlib.sha256(content).hexdigest()
     return Sample(images.decode(content, how.pictures, how.resize), digest=digest)
@@ -270,10 +277,10 @@ def _open_blobs(
     ids: Sequence[str] | None,
     names: Sequence[str] | None,
 ) -> Data:
-    """Open encoded pictures that stand end to end: picture i is the bytes offsets[i] to offsets[i + 1]."""
+    """Open encoded pictures stored end to end in one array: picture i is the bytes offsets[i] to offsets[i + 1]."""
     is_blob = blob.ndim == 1 and blob.dtype == np.uint8
-    are_numbers = offsets.ndim == 1 and offsets.dtype.kind in "iu" and len(offsets) >= 2
-    is_inside = are_numbers and offsets[0] >= 0 and offsets[-1] <= len(blob)
+    are_positions = offsets.ndim == 1 and offsets.dtype.kind in "iu" and len(offsets) >= 2
+    is_inside = are_positions and offsets[0] >= 0 and offsets[-1] <= len(blob)
     if not is_blob or not is_inside or (np.diff(offsets) < 0).any():
         raise UserError(
             f"{str(path)!r}: `jpeg` must be bytes and `offsets` rising positions in it, one more than pictures"
@@ -292,7 +299,10 @@ def _slices(
 
 
 def _split_folders(root: Path) -> dict[str, Path]:
-    """Return the folders of splits with pictures in them, by name; none where other pictures or folders are beside."""
+    """Return the subfolders of splits (train, val, …) that have pictures, by name.
+
+    If there are pictures or other folders beside them, the folder is not divided into splits and none is returned.
+    """
     folders = {}
     for path in root.iterdir():
         if path.is_dir() and not path.name.startswith("."):

@@ -39,7 +39,7 @@ class NumberColumn:
 
     @classmethod
     def of(cls, name: str, column: Any) -> NumberColumn:
-        """Return what is to be known of a column of a frame."""
+        """Return a column of a frame by its type, with those of its values that float32 would round."""
         values = np.unique(column.to_numpy(np.float64, na_value=np.nan))
         values = values[np.isfinite(values)]
         is_rounded = values.astype(np.float32) != values
@@ -55,15 +55,20 @@ class NumberColumn:
         return np.asarray(column.to_numpy(np.float32, na_value=np.nan)[:, None])
 
     def decoded(self, numbers: Array) -> Any:
-        """Return numbers (n, 1) as a column: whole numbers and truth values in their own type where they are such."""
+        """Return float32 numbers (n, 1) as a column of the frame, in its own type and with the frame's exact values.
+
+        A column of whole numbers that holds fractions now, because a sample was changed, stays a column of floats.
+        """
         import pandas as pd
 
         rounded = numbers[:, 0]
         values = rounded.astype(np.float64)
         if len(self.exact):
-            candidates = self.exact.astype(np.float32)
-            nearest = np.searchsorted(candidates, rounded).clip(max=len(candidates) - 1)
-            values = np.where(candidates[nearest] == rounded, self.exact[nearest], values)
+            # A number that equals an exact value rounded to float32 becomes that exact value again.
+            exact_rounded = self.exact.astype(np.float32)
+            position = np.searchsorted(exact_rounded, rounded).clip(max=len(exact_rounded) - 1)
+            was_rounded = exact_rounded[position] == rounded
+            values = np.where(was_rounded, self.exact[position], values)
         column = pd.Series(values, name=self.name)
         if self.dtype.kind == "b":
             return (column >= 0.5).astype(self.dtype)
@@ -94,7 +99,7 @@ class CategoryColumn:
 
     @classmethod
     def of(cls, name: str, column: Any) -> CategoryColumn:
-        """Return what is to be known of a column of a frame."""
+        """Return a column of a frame by its type, with its categories and the most frequent one."""
         accessor = column.astype("category").cat
         codes = accessor.codes.to_numpy()
         counts = np.bincount(codes[codes >= 0], minlength=max(1, len(accessor.categories)))
@@ -106,16 +111,17 @@ class CategoryColumn:
         return tuple(f"{self.name}={value}" for value in self.categories)
 
     def encoded(self, column: Any) -> Array:
-        """Return a column of a frame as 0 and 1 (n, categories), NaN in gaps."""
-        codes = self.categories.get_indexer(column.astype(object))
+        """Return a column of a frame one-hot encoded, (n, categories), NaN in gaps."""
+        codes = self.categories.get_indexer(column.astype(object))  # −1 in gaps
         one_hot = np.eye(len(self.categories), dtype=np.float32)[codes]
         one_hot[codes < 0] = np.nan
         return np.asarray(one_hot)
 
     def decoded(self, numbers: Array) -> Any:
-        """Return numbers (n, categories) as a column: the category with the largest number, in ties the usual one."""
+        """Return one-hot numbers (n, categories) as a column: the category with the largest number, in ties the usual one."""
         import pandas as pd
 
+        # Too small to matter but in ties.
         preference = np.zeros(len(self.categories))
         preference[self.usual] = 1e-6
         codes = (numbers + preference).argmax(1)
@@ -208,10 +214,11 @@ class FrameColumns:
 
 
 def with_values_of(data: Data, source: Any, others: Sequence[Any]) -> Data:
-    """Return the data of a frame whose categories are also those of other frames, such as the rows of a background.
+    """Return the data of a DataFrame, able to encode the rows of other frames too, such as those of a background.
 
-    `source` is the frame or the pair of frame and labels that was opened. Of data that were opened before, the
-    categories stay, and only numbers that float32 rounds are added.
+    `source` is what `data` were opened from: if it is a frame, or a pair of frame and labels, it is opened again so that
+    categories that only the `others` have get columns too. If it is not a frame, the categories stay as they are, and the
+    exact values of the others' numbers are added, which float32 rounds.
     """
     if data.frame is None or not others:
         return data
@@ -248,12 +255,13 @@ def columns_of(frame: Any, names: Sequence[str]) -> Any:
 
 
 def open_frame(frame: Any, choice: Choice, others: Sequence[Any] = ()) -> Data:
-    """Open rows (F,) of a DataFrame without the columns that are chosen as label and groups; ids are its index.
+    """Open the rows of a DataFrame as samples (F,) of numbers; ids are its index.
 
-    Columns of numbers stay one, those of words or categories become one for each category, in sorted order and named
-    `colour=red`; `aux["_columns"]` says which column of the frame each belongs to, so that they are one feature. A row
-    with a gap is recorded as an error. A label that is no whole number is what a regression predicts, and no class.
-    The categories of `others`, frames with the same columns, are categories of this one too.
+    `choice` names the columns of labels and groups, which are not inputs. A column of numbers stays one column; one of
+    words or categories is one-hot encoded, with columns named like `colour=red`, and `aux["_columns"]` has for each column
+    of numbers the number of its column in the frame, so that explanations treat a category as one feature. A row with a
+    missing value is recorded as unreadable. Labels that are not whole numbers are what a regression predicts, and are
+    left out. Categories that only `others` have, frames with the same columns, get columns too.
     """
     import pandas as pd
 
@@ -270,7 +278,9 @@ def open_frame(frame: Any, choice: Choice, others: Sequence[Any] = ()) -> Data:
     titles = columns.titles
     rows = torch.from_numpy(columns.encoded(inputs))
     items = [_row_or_gap(row, titles) for row in rows]
-    labels, class_names = (None, None) if label is None else _classes(frame[label])
+    labels, class_names = None, None
+    if label is not None:
+        labels, class_names = _classes(frame[label])
     aux = {COLUMNS: torch.tensor(columns.owners)} if columns.has_categories else {}
     data = open_items(
         "table",
@@ -298,19 +308,23 @@ def _row_or_gap(row: torch.Tensor, titles: Sequence[str]) -> tuple[torch.Tensor]
 
 
 def ids_of_index(index: Any) -> list[str] | None:
-    """Return the entries of an index as ids; None where it counts from 0, or repeats itself."""
-    counts_from_0 = index.dtype.kind == "i" and index.equals(type(index)(range(len(index))))
-    if index.dtype.kind == "i" and (counts_from_0 or not index.is_unique):
-        return None
+    """Return the entries of a DataFrame's index as ids; None for the default index 0, 1, … and for repeated numbers."""
+    if index.dtype.kind == "i":
+        is_default = index.equals(type(index)(range(len(index))))
+        if is_default or not index.is_unique:
+            return None
     return list(map(str, index))
 
 
 def _classes(column: Any) -> tuple[list[Any] | None, tuple[str, ...] | None]:
-    """Return the labels in a column and the names of the classes; neither for numbers that are not whole."""
-    values = [
-        None if is_gap else value
-        for value, is_gap in zip(column.tolist(), column.isna(), strict=True)
-    ]
+    """Return the labels in a column, None for missing ones, and the names of the classes.
+
+    Words and categories become numbers, and name the classes. Whole numbers are labels without names. Other numbers are
+    not classes, so there are neither labels nor names.
+    """
+    values = []
+    for value, is_missing in zip(column.tolist(), column.isna(), strict=True):
+        values.append(None if is_missing else value)
     if not all(value is None or isinstance(value, int | float) for value in values):
         return ranked(values)
     are_whole = all(value is None or value == int(value) for value in values)

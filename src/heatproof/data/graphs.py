@@ -51,10 +51,12 @@ def open_graphs(
     labels: Sequence[Any] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Data:
-    """Graphs or sets as x (N, F) with aux mask (N,) bool, True at real elements, and for graphs adjacency (N, N).
+    """Return a data set of graphs or sets of different sizes, padded to N elements each.
 
-    N is `length`, else the size of the largest; A[i, j] is the weight of the edge from i to j, 1 when none is given.
-    A graph that does not fit, or has no nodes, values that are not finite or edges to nowhere, is recorded as an error.
+    A sample is x (N, F) with the auxiliary tensors `mask` (N,), True at elements that are no padding, and for graphs
+    `adjacency` (N, N), whose entry [i, j] is the weight of the edge from i to j (1 without weights). N is `length`, else
+    the size of the largest. A graph that does not fit, has no nodes, values that are not finite, or edges between nodes
+    that do not exist, is recorded as unreadable.
 
     >>> path = Graph(torch.ones(3, 2), torch.tensor([[0, 1], [1, 2]]))
     >>> batch = open_graphs("paths", [path], length=4).load([0]).batch
@@ -78,7 +80,7 @@ def open_graphs(
 
 
 def padded(graph: Graph, length: int, width: int) -> Sample:
-    """One graph or set with zeros after its last element; raises ValueError when it cannot be used.
+    """Return one graph or set padded with zeros to `length` elements; raise `ValueError` if it cannot be used.
 
     >>> padded(Graph(torch.ones(2, 1)), length=3, width=1).x.T
     tensor([[1., 1., 0.]])
@@ -101,6 +103,10 @@ def padded(graph: Graph, length: int, width: int) -> Sample:
 
 
 def _adjacency(edges: Tensor, weights: Tensor | None, n: int, length: int) -> Tensor:
+    """Return the adjacency matrix (length, length) of a graph with n nodes, from its edges (2, E).
+
+    Without weights (E,) an edge counts 1; the weights of repeated edges are added.
+    """
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise ValueError(f"edges of shape {tuple(edges.shape)} where (2, edges) was expected")
     if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= n):
@@ -249,7 +255,7 @@ def _one_hot(tags: Array) -> Array:
 
 
 def _numbers(text: str, what: str, kind: type) -> Array:
-    """Lines of numbers with commas between them, (lines, columns)."""
+    """Return the numbers in lines of text, separated by commas, (lines, columns); `what` names the file in errors."""
     if not text.strip():
         return np.empty((0, 1), kind)
     try:
@@ -276,15 +282,18 @@ def _check_tu(path: Path, edges: Array, graph_of_node: Array, graph_count: int) 
 def _split_by_graph(
     features: Tensor, edges: Array, graph_of_node: Array, graph_count: int
 ) -> list[Graph]:
-    """Return the graphs of a table of nodes (n, F) and one of edges (E, 2), both in the order of the files.
+    """Return the single graphs from one table of all nodes (n, F) and one of all edges (E, 2) between them.
 
-    The nodes of a graph need not stand together, so nodes and edges are sorted by graph first, stably.
+    `graph_of_node` (n,) has the number of each node's graph. The nodes of a graph need not stand together in the files.
     """
+    # Sort the nodes by graph; graph g then has the nodes from node_starts[g] to node_starts[g + 1].
     nodes_by_graph = np.argsort(graph_of_node, kind="stable")
     node_starts = np.searchsorted(graph_of_node[nodes_by_graph], np.arange(graph_count + 1))
+    # The position of each node in that order: the inverse permutation.
     rank = np.empty(len(graph_of_node), np.int64)
     rank[nodes_by_graph] = np.arange(len(graph_of_node))
 
+    # Number the ends of edges within their graph, and sort the edges by graph too.
     graph_of_edge = graph_of_node[edges[:, 0]]
     edges_within_graph = rank[edges] - node_starts[graph_of_edge][:, None]
     edges_by_graph = np.argsort(graph_of_edge, kind="stable")

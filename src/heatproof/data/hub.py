@@ -32,7 +32,9 @@ Value = TypeVar("Value")
 
 
 def hub_name(rest: str, folder: str | Path | None = None) -> str:
-    """`owner/name`, `owner/name@revision`, or the absolute path of a folder that holds a copy of a model.
+    """Return the name of a model on the Hugging Face hub, checked, or the absolute path of a folder with a copy of one.
+
+    `rest` is what follows `hf:`, such as `owner/name` or `owner/name@revision`; a relative path is relative to `folder`.
 
     >>> hub_name("google/vit-base-patch16-224")
     'google/vit-base-patch16-224'
@@ -52,7 +54,7 @@ def hub_name(rest: str, folder: str | Path | None = None) -> str:
 
 
 def name_and_revision(rest: str) -> tuple[str, str]:
-    """The name and what follows `@`, `main` where nothing does.
+    """Return the name and the revision, which follows `@`; `main` where none is given.
 
     >>> name_and_revision("owner/name"), name_and_revision("owner/name@v2")
     (('owner/name', 'main'), ('owner/name', 'v2'))
@@ -62,7 +64,11 @@ def name_and_revision(rest: str) -> tuple[str, str]:
 
 
 def fetched(name: str, files: str, read: Callable[[], Value]) -> Value:
-    """What `read` gives; if it fails, an error that says which files to put where."""
+    """Return the result of `read`, which loads `name` from the hub.
+
+    If it fails, the error says which `files` to put into a local folder instead. A model that brings Python code is
+    refused.
+    """
     try:
         return read()
     except (OSError, ValueError, RuntimeError, pickle.UnpicklingError) as error:
@@ -88,7 +94,7 @@ def tokeniser(spec: str, length: int | None = None) -> Callable[[str], list[int]
 
 
 def tokenizer_of(spec: str) -> Any:
-    """The tokenizer of the model `hf:owner/name`.
+    """Return the tokenizer of the model `hf:owner/name` or of a local folder.
 
     >>> tokenizer_of("hf:../no/such/folder")
     Traceback (most recent call last):
@@ -108,9 +114,9 @@ def tokenizer_of(spec: str) -> Any:
 
 
 def saved_files(folder: Path, split: str | None) -> tuple[str, list[Path]] | None:
-    """Return name and Arrow files of what `save_to_disk` wrote, in the order of its rows; None of another folder.
+    """Return the name and the Arrow files of a data set that `save_to_disk` of `datasets` wrote; None for other folders.
 
-    A folder of several splits has `dataset_dict.json` and one such folder for each.
+    Files are in the order of their rows. A folder of several splits has `dataset_dict.json` and a folder for each.
     """
     if (folder / "dataset_dict.json").is_file():
         chosen = _saved_split(folder, split)
@@ -147,7 +153,9 @@ def local_copy(spec: str, folder: str | Path | None = None) -> tuple[Path, str |
 
 
 def check_hub_name(spec: str) -> str:
-    """A name such as `hf:owner/name`, `hf:owner/name@split` or `hf:owner/name:configuration@split`, checked.
+    """Return the name of a data set on the hub unchanged, after checking its form and that `datasets` is installed.
+
+    Names are `hf:owner/name`, `hf:owner/name@split` or `hf:owner/name:configuration@split`.
 
     >>> check_hub_name("hf:owner/a name")
     Traceback (most recent call last):

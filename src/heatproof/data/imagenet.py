@@ -73,7 +73,11 @@ def _above(root: Path) -> list[Path]:
 
 
 def _listed(root: Path, present: set[str]) -> Mapping[str, str]:
-    """Every WordNet id of the data set and its name: from a list, else those at hand and in `train` beside."""
+    """Return the name of every class of the data set by its WordNet id.
+
+    They are read from a list in the folder or above it; without a list they are the ids `present` and those of the
+    folders in `train` beside, which name themselves.
+    """
     for folder in _above(root):
         if (folder / _MAPPING).is_file():
             lines = as_text(unpacked(folder / _MAPPING), _MAPPING).splitlines()
@@ -84,17 +88,17 @@ def _listed(root: Path, present: set[str]) -> Mapping[str, str]:
         if (meta := folder / _DEVKIT / "data" / "meta.mat").is_file():
             return {wnid: name for wnid, name in _devkit(meta).values()}
     train = root.absolute().parent / "train"
-    beside = (
-        {p.name for p in train.iterdir() if _WNID.fullmatch(p.name)} if train.is_dir() else set()
-    )
-    return {wnid: wnid for wnid in beside | present}
+    wnids = set(present)
+    if train.is_dir():
+        wnids |= {folder.name for folder in train.iterdir() if _WNID.fullmatch(folder.name)}
+    return {wnid: wnid for wnid in wnids}
 
 
 def _class_index(path: Path) -> dict[str, str]:
-    """`{"0": ["n01440764", "tench"], …}`."""
+    """Return the names by WordNet id in `imagenet_class_index.json`, which has {"0": ["n01440764", "tench"], …}."""
     try:
-        found = json.loads(as_text(unpacked(path), str(path)))
-        return {str(wnid): str(name) for wnid, name in found.values()}
+        entries = json.loads(as_text(unpacked(path), str(path)))
+        return {str(wnid): str(name) for wnid, name in entries.values()}
     except (ValueError, AttributeError, TypeError) as error:
         raise UserError(
             f'{str(path)!r} is not {{"0": ["n01440764", "tench"], …}}: {error}'
@@ -102,7 +106,7 @@ def _class_index(path: Path) -> dict[str, str]:
 
 
 def _truth(root: Path) -> dict[int, str] | None:
-    """The WordNet id of each validation picture by its number, None where no ground truth is found."""
+    """Return the WordNet id of each validation picture by its number; None where there is no file of them."""
     for folder in _above(root):
         if (folder / _SOLUTION).is_file():
             return _solution(folder / _SOLUTION)
@@ -142,16 +146,20 @@ def _ground_truth(kit: Path) -> dict[int, str]:
 
 
 def _devkit(meta: Path) -> dict[int, tuple[str, str]]:
-    """Number, WordNet id and name of the classes without children in `meta.mat`."""
+    """Return (WordNet id, name) of the classes in the development kit's `meta.mat`, by the kit's number of the class.
+
+    Entries with children are groups of classes, and left out.
+    """
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
+    classes = {}
     try:
-        synsets = loadmat(str(meta), squeeze_me=True, variable_names=["synsets"])[
-            "synsets"
-        ].reshape(-1)
-        leaves = [row for row in synsets if int(row["num_children"]) == 0]
-        return {int(row["ILSVRC2012_ID"]): (str(row["WNID"]), str(row["words"])) for row in leaves}
+        content = loadmat(str(meta), squeeze_me=True, variable_names=["synsets"])
+        for row in content["synsets"].reshape(-1):
+            if int(row["num_children"]) == 0:
+                classes[int(row["ILSVRC2012_ID"])] = (str(row["WNID"]), str(row["words"]))
+        return classes
     except (
         OSError,
         ValueError,

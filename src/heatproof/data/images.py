@@ -93,10 +93,11 @@ def suffixes() -> frozenset[str]:
 def decode(
     source: Path | bytes | Image.Image, size: int | None = 224, resize: Resize = "squash"
 ) -> Tensor:
-    """A picture as float32 (3, size, size), or (3, H, W) when `size` is None, in [0, 1].
+    """Return a picture as a float32 tensor in [0, 1], (3, size, size), or (3, H, W) if `size` is None.
 
-    The first frame, turned as its EXIF orientation says. Alpha is composited over white. 16-bit grey (modes I;16 and
-    I) is divided by 65535; floating grey (F) must lie in [0, 1] already. Raises one of `READ_ERRORS`.
+    It is the first frame, turned as its EXIF orientation says, with transparency over white. 16-bit grey (modes I;16 and
+    I) is divided by 65535; floating-point grey (F) must lie in [0, 1] already. A damaged picture raises one of
+    `READ_ERRORS`.
 
     >>> decode(Image.new("LA", (40, 20), (0, 0)), size=8).unique()
     tensor([1.])
@@ -105,10 +106,9 @@ def decode(
         return _tensor(_fit(_plain(source), size, resize))
     if isinstance(source, bytes) and not source:
         raise ValueError("the file is empty")
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
-        with Image.open(
-            io.BytesIO(source) if isinstance(source, bytes) else source, formats=formats()
-        ) as picture:
+        with Image.open(file, formats=formats()) as picture:
             upright = _plain(picture)
     except _ODD_ERRORS as error:
         raise ValueError(f"malformed picture ({type(error).__name__}: {error})") from error
@@ -116,7 +116,7 @@ def decode(
 
 
 def reason(error: BaseException) -> str:
-    """A stable sentence for the table: why something could not be read, free of memory addresses.
+    """Return why something could not be read, as a text that is the same in every run, without memory addresses.
 
     >>> reason(OSError("image file is truncated"))
     'OSError: image file is truncated'
@@ -129,7 +129,9 @@ def reason(error: BaseException) -> str:
 
 
 def resize_tensor(x: Tensor, size: int, resize: Resize = "squash") -> Tensor:
-    """(N, C, H, W) to (N, C, size, size), bilinear with antialiasing.
+    """Return pictures (N, C, H, W) resized to (N, C, size, size), bilinear with antialiasing.
+
+    "squash" changes the proportions; "crop" scales the short side to size / 0.875 and takes the central square.
 
     >>> resize_tensor(torch.rand(2, 3, 10, 20), 5, "crop").shape
     torch.Size([2, 3, 5, 5])
@@ -158,7 +160,7 @@ def check_size(size: int | None, resize: str) -> None:
 
 
 def check_pixels(x: Tensor, what: str, any_channels: bool = False) -> Tensor:
-    """Pixels (…, C, H, W) as float32 in [0, 1], or a `UserError` that says how to mend them.
+    """Return pixels (…, C, H, W) as float32 in [0, 1]; raise a `UserError` that says how to correct them.
 
     `any_channels` accepts other channel counts than 1 and 3.
 
@@ -213,7 +215,7 @@ _SLACK = 1e-3  # resampling overshoots a little
 
 
 def over_white(rgba: Tensor) -> Tensor:
-    """(…, 4, H, W) with alpha last among the channels to (…, 3, H, W) on a white ground.
+    """Return pictures with transparency, (…, 4, H, W) with alpha as the last channel, over white, (…, 3, H, W).
 
     >>> over_white(torch.zeros(1, 4, 1, 1)).flatten().tolist()
     [1.0, 1.0, 1.0]
@@ -223,10 +225,14 @@ def over_white(rgba: Tensor) -> Tensor:
 
 
 def _plain(picture: Image.Image) -> Image.Image:
-    """Decoded, upright, and in mode RGB or, for deep grey, F in [0, 1]."""
+    """Return a picture decoded, upright and without transparency, in Pillow's mode RGB.
+
+    16-bit and floating-point grey keep their precision: mode F, in [0, 1].
+    """
     if picture.width * picture.height > MAX_PIXELS:
         raise Image.DecompressionBombError(f"{picture.width}×{picture.height} pixels")
-    picture.load()  # before the orientation is read: for TIFF, loading already turns the picture and clears the tag
+    # Load it before the orientation is read: loading a TIFF turns the picture and clears the tag.
+    picture.load()
     turn = _TURN.get(picture.getexif().get(_ORIENTATION, 1))
     if turn is not None:
         picture = picture.transpose(turn)
@@ -260,7 +266,7 @@ def _rgb_of_lab(picture: Image.Image) -> Image.Image:
 
 
 def _target(width: int, height: int, size: int, resize: Resize) -> tuple[int, int]:
-    """Width and height after scaling, before the crop."""
+    """Return the width and height to which a picture is scaled before the central square of `size` is taken."""
     if resize == "squash":
         return size, size
     short = round(size / CROP_RATIO)
@@ -269,6 +275,7 @@ def _target(width: int, height: int, size: int, resize: Resize) -> tuple[int, in
 
 
 def _fit(picture: Image.Image, size: int | None, resize: Resize) -> Image.Image:
+    """Return a picture resized to size × size: squashed, or scaled and cropped to its centre; None keeps its size."""
     if size is None:
         return picture
     width, height = _target(*picture.size, size, resize)

@@ -80,13 +80,19 @@ def open_meshes(path: Path, choice: Choice, points: int | None = None) -> Data:
 
 
 def _files_of_split(folder: Path, split: str | None) -> tuple[list[Path], str]:
-    """Return the meshes of a folder, or of one of its parts, and the name of the data."""
-    by_part = {part: sorted(folder.glob(f"*/{part}/*.off")) for part in _PARTS}
-    by_part = {part: files for part, files in by_part.items() if files}
+    """Return the mesh files of a folder, and the name of the data.
+
+    In ModelNet's layout, CLASS/train and CLASS/test, `split` says which part; the name then ends with the part.
+    """
+    by_part = {}
+    for part in _PARTS:
+        files = sorted(folder.glob(f"*/{part}/*.off"))
+        if files:
+            by_part[part] = files
     name = folder.resolve().name
     if by_part:
         files = one_split(str(folder), split, by_part)
-        chosen = next(part for part, same in by_part.items() if same is files)
+        chosen = next(part for part, files_of_part in by_part.items() if files_of_part is files)
         return files, f"{name}-{chosen}"
     if split is not None:
         raise UserError(
@@ -115,6 +121,7 @@ def _mesh_bytes(file: Path) -> bytes:
 
 
 def _mesh_content(files: Sequence[Path], points: int, positions: Sequence[int]) -> Iterator[bytes]:
+    """Yield what identifies the meshes at `positions`: the digest of each file, and the type of error of unreadable ones."""
     yield f"{points} points".encode()
     for position in positions:
         file = files[position]
@@ -166,7 +173,11 @@ def _whole_numbers(words: Sequence[bytes]) -> list[int]:
 
 
 def _triangles(words: Sequence[bytes], face_count: int) -> Array:
-    """Return triangles (T, 3) of faces, each the number of its corners and then the corners."""
+    """Return the triangles (T, 3) of a mesh from the words of its faces: each the number of corners, then the corners.
+
+    A polygon with more than three corners becomes a fan of triangles that share its first corner.
+    """
+    # Most meshes have triangles only, which are read at once.
     if len(words) == 4 * face_count:
         faces = np.array(words, dtype=np.int64).reshape(-1, 4)
         if (faces[:, 0] == 3).all():
@@ -188,13 +199,15 @@ def surface_points(vertices: Array, triangles: Array, n: int, key: Tensor) -> Te
     """Return n points (n, 3) float64 on the surface of a mesh, uniform by area, from a random `key` (1,)."""
     a, b, c = (torch.from_numpy(vertices[triangles[:, corner]]) for corner in range(3))
     areas = torch.linalg.cross(b - a, c - a).norm(dim=1) / 2
-    total = areas.cumsum(0)
-    if not total[-1] > 0:
+    area_up_to = areas.cumsum(0)
+    total = area_up_to[-1]
+    if not total > 0:
         raise ValueError("the faces of the mesh have no area")
     uniform = rand.uniform(key, (4, n))[0].double()
-    # Two numbers of 23 bits are one of 46, so that the smallest of many faces can be hit.
-    place = (uniform[0] + (uniform[1] - 0.5) * 2**-23) * total[-1]
-    face = torch.searchsorted(total, place.clamp(min=0)).clamp(max=len(total) - 1)
+    # A face is drawn with a probability proportional to its area: the first whose cumulated area reaches a random share
+    # of the total. Two numbers of 23 bits are one of 46, so that the smallest of many faces can be drawn.
+    drawn_area = (uniform[0] + (uniform[1] - 0.5) * 2**-23) * total
+    face = torch.searchsorted(area_up_to, drawn_area.clamp(min=0)).clamp(max=len(areas) - 1)
     # Uniform in a triangle: (1 − √u) a + √u (1 − v) b + √u v c (Osada et al. 2002).
     root, v = uniform[2].sqrt()[:, None], uniform[3][:, None]
     drawn: Tensor = (1 - root) * a[face] + root * (1 - v) * b[face] + root * v * c[face]

@@ -41,7 +41,11 @@ class Texts(NamedTuple):
 
 
 def open_path(source: str, how: How, texts: Texts, choice: Choice) -> Data:
-    """Open a file, a folder, a pattern of files, or a name of the hub; with a vocabulary it is read as text."""
+    """Open a file, a folder, a pattern of files such as `shard-{00..12}.tar`, or a Hugging Face name `hf:owner/name`.
+
+    The format is recognised by suffix and layout. With a vocabulary in `texts` it is read as text. `choice` names the
+    split and the columns of labels and groups; options that a format does not have are errors.
+    """
     if source.startswith(PREFIX):
         return _open_hub(source, how, texts, choice)
     path = Path(source).expanduser()
@@ -74,7 +78,7 @@ def open_path(source: str, how: How, texts: Texts, choice: Choice) -> Data:
 
 
 def _open_hub(source: str, how: How, texts: Texts, choice: Choice) -> Data:
-    """Open a local folder after `hf:`, else a data set of the hub."""
+    """Open a data set named `hf:…`: a local folder if there is one of that name, else one of the Hugging Face hub."""
     copy = local_copy(source)
     if copy is None:
         name, files = hub_files(source, choice.split)
@@ -106,7 +110,7 @@ def _open_tables(name: str, files: list[Path], how: How, texts: Texts, choice: C
 
 
 def _open_folder(path: Path, how: How, texts: Texts, choice: Choice) -> Data:
-    """Open a folder of tables, graphs or pictures, by the files in it."""
+    """Open a folder by the layout of its files: a saved data set, tables, graphs, meshes, points, else pictures."""
     saved = saved_files(path, choice.split)
     if saved is not None:
         name, saved_tables = saved
@@ -155,6 +159,7 @@ def _open_picture_folder(path: Path, files: list[Path], how: How, choice: Choice
     published = _open_published(path, how, choice)
     if published is not None:
         return published
+    # CIFAR in the folder itself or in those that its archives unpack to.
     cifar = []
     for folder in (path, *sorted(path.glob("cifar-*"))):
         layout = cifar_layout(folder) if folder.is_dir() else None
@@ -225,6 +230,7 @@ def _open_file(path: Path, files: list[Path], suffix: str, how: How, choice: Cho
 
 
 def _open_pixels(path: Path, suffix: str, how: How) -> Data:
+    """Open a single picture, or the pictures of an idx file; an error for any other file lists what can be read."""
     if suffix in images.suffixes():
         return open_pictures(path.stem, [path], [path.name], how)
     if _is_idx(path):
@@ -256,7 +262,10 @@ def open_idx(path: Path, how: How) -> Data:
 
 
 def _idx(path: Path, axes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """An array of bytes: magic number 0 0 8 axes, one big-endian size per axis, then the values."""
+    """Return the array of bytes in an idx file, the format of MNIST, with so many axes.
+
+    The file has the magic number 0 0 8 axes, one big-endian size per axis, and then the values.
+    """
     content = unpacked(path)
     head = 4 + 4 * axes
     if len(content) < head or content[:4] != bytes((0, 0, 8, axes)):

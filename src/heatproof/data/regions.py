@@ -29,12 +29,13 @@ VOID = 255
 
 
 def with_regions(data: Data, regions: Any, source: Any, how: How) -> Data:
-    """Return the data with `regions` as the auxiliary tensor `_region` (…) boolean: as large as a sample, without channels.
+    """Return the data with a region in each sample: where the object of its label is, as a boolean mask.
 
-    An array (N, …) goes by position, a mapping by id. Of an `.npz` it is the name of an array in it; of COCO "masks" or
-    "boxes", those of the objects of the label; else a folder of mask pictures with the names of the samples, where
-    everything but 0, and 255 of a palette, is the region. Masks are resized as their pictures are. A sample without
-    a region gets an empty one.
+    The mask is in the auxiliary tensor `_region`, as large as a sample without its channels. `regions` is one of: an array
+    (N, …) by position; a mapping by id; the name of an array, if `source` is an `.npz`; "masks" or "boxes" for COCO, those
+    of the objects of the label; a folder of mask pictures with the names of the samples, in which every value but 0 is
+    the region (and but 255 of a palette, which is neither object nor background). Masks are resized like their pictures.
+    A sample without a region gets an empty one.
 
     Numbers of an array, mapping or `.npz` that are not all 0 or one other number are grades: how important people find
     each position. They are kept as float32, and the region is where they are above 0.
@@ -118,7 +119,11 @@ def _of_folder(data: Data, folder: Path) -> list[Region]:
 
 
 def _of_coco(data: Data, content: Mapping[str, Any], shapes: str) -> list[Region]:
-    """Return the objects of the category of each picture's label; of pictures without labels, all objects."""
+    """Return for each sample the objects in COCO's annotations that its region is drawn from, None if there are none.
+
+    They are the objects of the category that is the sample's label, or all objects if the data have no labels. `shapes`
+    says whether "masks" or "boxes" are drawn.
+    """
     if shapes not in ("masks", "boxes"):
         raise unknown("regions of COCO", shapes, ("masks", "boxes"))
     categories = {entry["id"]: entry["name"] for entry in content["categories"]}
@@ -139,7 +144,7 @@ def _of_coco(data: Data, content: Mapping[str, Any], shapes: str) -> list[Region
 
 
 def _mask(region: Region) -> Tensor | None:
-    """Return a region as a boolean mask (H, W); None where there is none."""
+    """Return a region as a mask (H, W): drawn from objects, read from a picture, or as it is; None where there is none."""
     if isinstance(region, tuple):
         return _drawn(*region)
     if not isinstance(region, Path):
@@ -170,9 +175,10 @@ def _drawn(picture: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> 
             left, top, box_width, box_height = entry["bbox"]
             pen.rectangle((left, top, left + box_width - 1, top + box_height - 1), fill=1)
         elif isinstance(runs, list):
-            # Lengths of runs of 0 and of 1 in turn, down one column after another.
+            # COCO's run lengths: of 0 and of 1 in turn, down one column after another.
             is_inside = np.arange(len(runs)) % 2 == 1
-            mask_of_runs |= np.repeat(is_inside, runs).reshape(width, height).T
+            pixels_by_column = np.repeat(is_inside, runs).reshape(width, height)
+            mask_of_runs |= pixels_by_column.T
         elif isinstance(segmentation, list):
             for outline in segmentation:
                 pen.polygon(outline, fill=1)
@@ -189,10 +195,12 @@ def _readers(
     how: How,
     positions: Sequence[int],
 ) -> list[Reader]:
-    return [
-        partial(_read, reader, regions[position], how, _dtype(regions))
-        for reader, position in zip(readers(positions), positions, strict=True)
-    ]
+    """Return functions that read the samples at `positions` with their regions, from those that read samples alone."""
+    dtype = _dtype(regions)
+    with_region: list[Reader] = []
+    for reader, position in zip(readers(positions), positions, strict=True):
+        with_region.append(partial(_read, reader, regions[position], how, dtype))
+    return with_region
 
 
 def _dtype(regions: Sequence[Region]) -> torch.dtype:
@@ -228,6 +236,7 @@ def _content(
     regions: Sequence[Region],
     positions: Sequence[int],
 ) -> Iterator[bytes]:
+    """Yield what identifies the samples at `positions` and their regions: the bytes of masks, or what they are drawn from."""
     yield from content(positions)
     for position in positions:
         region = regions[position]

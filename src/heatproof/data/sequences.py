@@ -62,8 +62,10 @@ class Vocabulary:
         counts = Counter(word for text in texts for word in words(text))
         # The most frequent first; equally frequent ones in alphabetical order, whatever the order of the texts.
         ordered = sorted((-count, word) for word, count in counts.items() if count >= least)
-        longest = None if size is None else size - 2
-        return cls(tuple(word for _, word in ordered)[:longest])
+        by_frequency = tuple(word for _, word in ordered)
+        if size is None:
+            return cls(by_frequency)
+        return cls(by_frequency[: size - 2])  # two ids are padding and unknown
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
@@ -139,11 +141,13 @@ def prompts(
     answers: Sequence[str] = (),
     length: int | None = None,
 ) -> Batch:
-    """Return prompts for a decoder: each is a text, or a list of passages that ends with the question.
+    """Return N prompts for a language model as a batch of token ids (N, L), with the passages and answers marked.
 
-    They are padded behind, to `length`. Pieces become token ids one by one, after what the tokenizer puts before any
-    text. `aux` has the `attention_mask`, `_passages` (N, L), from 1 for the first passage and 0 elsewhere, and where
-    `answers` are given `answer` (N, L + T), their ids right behind the prompt and −100 elsewhere.
+    A prompt is a text, or a list of passages that ends with the question. Its pieces become token ids one by one, behind
+    the tokens that the tokenizer puts at the start of any text, and it is padded at the end, to `length` or the longest
+    prompt. `aux` has `attention_mask` (N, L), 1 at tokens that are no padding; `_passages` (N, L), the number of the
+    passage of each token from 1 on, 0 elsewhere; and with `answers`, `answer` (N, L + T), the answer's token ids
+    right behind the prompt and −100 elsewhere.
 
     >>> batch = prompts(Vocabulary(("a", "b", "who")), [["a a", "b", "who"], ["b", "who"]], ["b", "b"])
     >>> batch.x.tolist(), batch.aux["_passages"].tolist()
@@ -168,7 +172,8 @@ def prompts(
         ids.append(tokens)
         passages.append(numbers)
     ids_of_answers = [list(encode(answer)) for answer in answers]
-    if not ids or not all(ids + ids_of_answers) or len(answers) not in (0, len(ids)):
+    has_empty = not all(ids + ids_of_answers)
+    if not ids or has_empty or len(answers) not in (0, len(ids)):
         raise UserError(
             "a prompt is a text, or a list such as [passage, passage, question], has at least one token, and has "
             "one answer if any are given"
@@ -180,10 +185,9 @@ def prompts(
         "_passages": _padded_rows(passages, width, PADDING),
     }
     if answers:
-        behind = [
-            [IGNORED] * len(tokens) + answer
-            for tokens, answer in zip(ids, ids_of_answers, strict=True)
-        ]
+        behind = []
+        for tokens, answer in zip(ids, ids_of_answers, strict=True):
+            behind.append([IGNORED] * len(tokens) + answer)
         longest_answer = max(map(len, ids_of_answers))
         aux["answer"] = _padded_rows(behind, width + longest_answer, IGNORED)
     x = _padded_rows(ids, width, PADDING)
@@ -233,12 +237,12 @@ def _padded_tokens(tokens: tuple[Tensor], length: int) -> Sample:
 
 
 def read_texts(path: Path, label: str | None = None) -> Lines:
-    """Return the texts of a file, `.gz` or not.
+    """Return the texts in a file, with their labels and ids where it has some; the suffix says how it is read.
 
     `.jsonl`: objects with text (or sentence), and optionally label and id. `.tsv` and `.csv`: a header that names
-    these columns, or without one `label, text` or `text, label` (`.tsv`). Parquet and Arrow: these columns. `.txt`: one
-    text per line. Other suffixes: one text per line, after its label when every line begins with a whole number.
-    `label` names another column than label.
+    these columns; a `.tsv` without a header has the columns `label, text` or `text, label`. Parquet and Arrow: these
+    columns. `.txt`: one text per line. Any other suffix: one text per line, behind its label if every line begins with a
+    whole number. Files may be compressed (`.gz`). `label` names the column of labels if it is not called label.
     """
     if path.suffix.lower() in (*PARQUET, *ARROW):
         return read_table_texts([path], label)
@@ -300,7 +304,11 @@ def lines_of(records: Sequence[Mapping[str, Any]], what: str, label: str | None 
 
 
 def _from_table(rows: Sequence[Sequence[str]], what: str, label: str | None = None) -> Lines:
-    """Return the texts of rows of cells: under a header, alone, or beside a whole number, which is the label."""
+    """Return the texts and labels in rows of cells (`what` names the file in errors).
+
+    The rows have a header with text or sentence, or a single column of texts, or two columns of which one holds whole
+    numbers: the labels.
+    """
     if rows and _names_texts(rows[0]):
         return _from_named_columns(rows, what, label)
     if rows and all(len(row) == 1 for row in rows):

@@ -37,12 +37,13 @@ def open_series(
     label: str | None = None,
     groups: str | None = None,
 ) -> Data:
-    """Open the series of a file, each as (1, T), or as `shape` says: (T,) for the row of a table, (C, T) for C channels.
+    """Open the series in a text file, one per row, as samples (1, T).
 
-    Without a header the label comes first, or `label="last"`. With one it is the column `label`, `class`, `target` or
-    `y`, or the one that `label` names; a column `id` gives ids, and the one named `groups` is no step. Labels are
-    numbered in the sorted order of those in `NAME_TRAIN` and `NAME_TEST` together, so that both files agree when one
-    lacks a class. A row with a gap, or with another number of steps than most, is recorded as an error.
+    `shape` makes them (T,), for rows of a table, or (C, T), for C channels. Without a header the label is the first cell
+    of a row, or the last with `label="last"`. With a header it is the column `label`, `class`, `target` or `y`, or the one
+    that `label` names; a column `id` has ids, and `groups` names the column of groups. Labels are numbered in sorted
+    order; of a pair of files `NAME_TRAIN` and `NAME_TEST` those of both, so that a class has one number. A row with a gap,
+    or with another number of steps than most, is recorded as unreadable.
     """
     rows = _rows(path, label, groups)
     parsed = [_numbers(row.steps) for row in rows]
@@ -58,9 +59,9 @@ def open_series(
         raise UserError(
             f"shape={list(shape)} does not fit rows of {steps} numbers; give [{steps}] or [1, {steps}]"
         )
-    items = [
-        values if isinstance(values, Exception) else _series(values, steps) for values in parsed
-    ]
+    items: list[Any] = []
+    for values in parsed:
+        items.append(values if isinstance(values, Exception) else _series(values, steps))
     labels, class_names = _numbered(rows, path, label)
     ids = [row.id for row in rows if row.id is not None]
     data = open_items(
@@ -91,7 +92,10 @@ def _series(values: Sequence[float], steps: int) -> tuple[Tensor] | ValueError:
 
 
 def _rows(path: Path, label: str | None, groups: str | None = None) -> list[Row]:
-    """Return the rows of a file; a header is a first line of names, or with one cell called label or id."""
+    """Return the rows of a file, separated by tabs, commas or semicolons, by its header if it has one.
+
+    The first line is a header if most of its cells are words, or if one is called label, id or the like.
+    """
     text = as_text(unpacked(path), str(path))
     first_line = next((line for line in text.splitlines() if line.strip()), "")
     delimiter = max("\t,;", key=first_line.count)
@@ -165,7 +169,10 @@ def _numbers(cells: Sequence[str]) -> list[float] | ValueError:
 
 
 def _rows_without_header(cells: Sequence[Sequence[str]], label: str | None) -> list[Row]:
-    """Return rows with the label in their first or last cell."""
+    """Return the rows of a file without a header, with the label in their first cell, or in the last.
+
+    A file whose rows are a word and one number holds texts, not series: it has no rows.
+    """
     if label == NO_LABEL:
         return [Row(None, None, row) for row in cells]
     if label == "last":
@@ -192,7 +199,10 @@ def _rows_below_header(
     path: Path,
     groups: str | None,
 ) -> list[Row]:
-    """Return rows whose columns have names."""
+    """Return the rows below a header, with the cells of its columns of labels, ids and groups apart from the steps.
+
+    `label` and `groups` name columns; without them the label is in a column of a usual name, and there are no groups.
+    """
     lower = [cell.lower() for cell in header]
     group_column = None
     if groups is not None:
@@ -208,16 +218,19 @@ def _rows_below_header(
     else:
         raise unknown(f"column of {str(path)!r}", label, header)
     id_column = next((lower.index(name) for name in _IDS if name in lower), None)
-    others = {label_column, id_column, group_column}
-    return [
-        Row(
-            id=_cell(row, id_column),
-            label=_cell(row, label_column),
-            steps=[cell for i, cell in enumerate(row) if i not in others],
-            group=_cell(row, group_column) or "",
+    not_steps = {label_column, id_column, group_column}
+    parsed = []
+    for row in rows:
+        steps = [cell for i, cell in enumerate(row) if i not in not_steps]
+        parsed.append(
+            Row(
+                id=_cell(row, id_column),
+                label=_cell(row, label_column),
+                steps=steps,
+                group=_cell(row, group_column) or "",
+            )
         )
-        for row in rows
-    ]
+    return parsed
 
 
 def _cell(row: Sequence[str], column: int | None) -> str | None:

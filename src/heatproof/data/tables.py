@@ -33,7 +33,11 @@ class Chunks(NamedTuple):
 
 
 def open_table(name: str, files: Sequence[Path], how: How, label: str | None = None) -> Data:
-    """Open pictures in a column `image` of encoded bytes, or of structs with `bytes`, as `datasets` writes them."""
+    """Open the pictures in a table of Parquet or Arrow files, by ids in a column `id`, else by their original paths.
+
+    They are encoded pictures in a column such as `image`: bytes, or structs with `bytes` and `path`, as Hugging Face's
+    `datasets` writes them. Without ids or unique paths samples are numbered.
+    """
     what = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     schema = _schema(files)
     features = _features(schema, files[0])
@@ -128,7 +132,11 @@ def _picture_column(schema: Any, features: Mapping[str, Any], what: str) -> str:
 def _labels(
     files: Sequence[Path], schema: Any, features: Mapping[str, Any], label: str | None, what: str
 ) -> tuple[list[Any] | None, tuple[str, ...] | None]:
-    """Return the labels of all rows and the names of the classes; words are numbered in their sorted order."""
+    """Return the labels of all rows of a table and the names of the classes, None where there are none.
+
+    `label` names the column; by default it is one called label or labels, or declared as ClassLabel by `features`, what
+    Hugging Face wrote about the columns. Words become numbers in their sorted order.
+    """
     if label == NO_LABEL:
         return None, None
     column = label or _label_column(schema, features, what)
@@ -158,15 +166,23 @@ def _type(feature: Any) -> Any:
 
 
 def _features(schema: Any, file: Path) -> Mapping[str, Any]:
-    """What Hugging Face's writer says of the columns: beside the schema, or in `dataset_info.json` beside the file."""
-    beside = file.with_name("dataset_info.json")
-    stored = (schema.metadata or {}).get(b"huggingface", b"{}")
-    for text in (stored, beside.read_bytes() if beside.is_file() else b"{}"):
+    """Return what Hugging Face's `datasets` wrote about the columns, such as their type and class names, by column.
+
+    It is JSON in the schema's metadata, or in a file `dataset_info.json` beside the table; empty if there is neither.
+    """
+    texts = [(schema.metadata or {}).get(b"huggingface", b"{}")]
+    info_file = file.with_name("dataset_info.json")
+    if info_file.is_file():
+        texts.append(info_file.read_bytes())
+    for text in texts:
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except ValueError:
             continue
-        info = found.get("info", found) if isinstance(found, Mapping) else None
+        if not isinstance(content, Mapping):
+            continue
+        # In the schema the features are one level deeper, under "info".
+        info = content.get("info", content)
         features = info.get("features") if isinstance(info, Mapping) else None
         if isinstance(features, Mapping):
             return features
@@ -174,16 +190,16 @@ def _features(schema: Any, file: Path) -> Mapping[str, Any]:
 
 
 def _schema(files: Sequence[Path]) -> Any:
-    """The schema that all files share."""
-    first = None
-    for file in files:
-        schema = _opened(file).schema
-        if first is not None and not schema.equals(first, check_metadata=False):
+    """Return the schema that all files of a table share; an error names the first file with other columns."""
+    first, *others = files
+    schema = _opened(first).schema
+    for file in others:
+        other_schema = _opened(file).schema
+        if not other_schema.equals(schema, check_metadata=False):
             raise UserError(
-                f"{str(file)!r} has other columns than {str(files[0])!r}: {', '.join(schema.names)}"
+                f"{str(file)!r} has other columns than {str(first)!r}: {', '.join(other_schema.names)}"
             )
-        first = schema if first is None else first
-    return first
+    return schema
 
 
 class Opened(NamedTuple):
@@ -195,6 +211,7 @@ class Opened(NamedTuple):
 
 
 def _opened(path: Path) -> Opened:
+    """Return one file of a table, opened; it is kept open until the file changes on disk."""
     import pyarrow as pa
 
     try:
@@ -207,7 +224,11 @@ def _opened(path: Path) -> Opened:
 
 @lru_cache(maxsize=256)
 def _open_once(path: Path, changed: int, size: int) -> Opened:
-    """Arrow files are mapped, not read: only the pages of rows that are asked for are ever loaded."""
+    """Return one file of a table, opened: its schema and the sizes of its chunks.
+
+    Arrow files are mapped into memory, not read, so that only the rows in use are ever loaded. `changed` and `size` are
+    keys of the cache: a file that changed on disk is opened again.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -237,7 +258,7 @@ def _chunks(files: Sequence[Path]) -> Chunks:
 
 
 def _chunk(path: Path, number: int, column: str) -> Any:
-    """Return one column of one chunk, checked; `image.path` is a field of structs."""
+    """Return one column of one chunk of a file, checked for damage; "image.path" names a field of a column of structs."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -271,7 +292,11 @@ def _values(files: Sequence[Path], column: str) -> list[Any]:
 
 
 def _rows(chunks: Chunks, column: str, positions: Sequence[int]) -> list[Path | bytes | Exception]:
-    """Return the encoded pictures at `positions`; each chunk that holds one is read once."""
+    """Return the encoded pictures in the rows at `positions`, or for each why it cannot be read.
+
+    Rows are stored in chunks (row groups of Parquet, batches of Arrow). Each chunk that holds one of the rows is read
+    once.
+    """
     import pyarrow as pa
 
     by_chunk: dict[int, list[int]] = {}

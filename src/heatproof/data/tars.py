@@ -40,10 +40,11 @@ class Member(NamedTuple):
 
 
 def open_tars(name: str, shards: Sequence[Path], how: How, label: str | None = None) -> Data:
-    """Open the pictures of the shards with the label in `.cls`, or under `label` in `.json`; ids are the keys.
+    """Open the pictures in tar shards, in the layout of WebDataset: files with the same name but suffix are one sample.
 
-    `label` names another member or another key of `.json`. A member that is damaged, or claims more bytes than the
-    shard has, is recorded as an error; so is the rest of a shard that cannot be followed further, as one sample.
+    `0001.jpg` has its label in `0001.cls`, or under the key "label" of `0001.json`; `label` names another suffix or key.
+    The common name is the sample's id. A damaged file is recorded as unreadable, and so is, as one sample, the rest of a
+    shard behind damage that hides what follows.
     """
     samples: list[TarSample] = []
     for number, shard in enumerate(shards):
@@ -74,7 +75,10 @@ def _samples(shard: Path, number: int, label: str | None) -> Iterator[TarSample]
 
 
 def _members(shard: Path, file: BinaryIO) -> Iterator[Member]:
-    """Yield the files of a shard; where it cannot be followed further, a last member that carries the problem."""
+    """Yield the files of a shard in order.
+
+    Behind damage that hides what follows, the last one yielded stands for the rest and has the problem.
+    """
     size = os.fstat(file.fileno()).st_size
     try:
         archive = tarfile.open(fileobj=file, mode="r:")  # noqa: SIM115 - closing it would end what the caller reads
@@ -104,6 +108,7 @@ def _members(shard: Path, file: BinaryIO) -> Iterator[Member]:
                 )
             return
         if info.size < 0 or info.offset <= last_offset:
+            # Reading on could never end.
             yield _rest(shard, f"the shard has a header at byte {info.offset} that leads backwards")
             return
         last_offset = info.offset
@@ -133,11 +138,13 @@ def _rest(shard: Path, problem: str) -> Member:
 
 
 def _sample(members: Sequence[Member], shard: int, label: str | None, file: BinaryIO) -> TarSample:
-    """Return the sample that some members make, with its picture and label, or why it has none."""
+    """Return the sample that some files of a shard make up, with its picture and label, or the problem that it has."""
     problem = next((member.problem for member in members if member.problem), None)
-    pictures = [
-        member for member in members if f".{member.kind.rpartition('.')[2]}" in images.suffixes()
-    ]
+    pictures = []
+    for member in members:
+        last_suffix = f".{member.kind.rpartition('.')[2]}"
+        if last_suffix in images.suffixes():
+            pictures.append(member)
     picture = _main_picture(pictures)
     if problem is None and picture is None:
         kinds = ", ".join(f".{member.kind}" for member in members)
@@ -154,7 +161,11 @@ def _sample(members: Sequence[Member], shard: int, label: str | None, file: Bina
 
 
 def _label(members: Sequence[Member], label: str | None, file: BinaryIO) -> Any:
-    """Return a whole number, a word, or None; from the member of that name, else from `.json`."""
+    """Return the label of a sample, a whole number, a word or None.
+
+    It is the content of the file with the suffix `label` (by default `.cls`), else the value of that key in `.json` (by
+    default "label" or "cls").
+    """
     by_kind: dict[str, Member] = {}
     for member in members:
         by_kind.setdefault(member.kind, member)
@@ -176,6 +187,7 @@ def _label(members: Sequence[Member], label: str | None, file: BinaryIO) -> Any:
 
 
 def _bytes(member: Member, file: BinaryIO) -> bytes:
+    """Return the content of a small file in an open shard; the position in the shard stays where it was."""
     if member.size > _LARGEST_LABEL:
         raise ValueError(
             f".{member.kind} has {member.size} bytes; at most {_LARGEST_LABEL} are read"
@@ -190,7 +202,11 @@ def _bytes(member: Member, file: BinaryIO) -> bytes:
 def _labelled(
     samples: list[TarSample], label: str | None, what: str
 ) -> tuple[list[TarSample], list[Any] | None, tuple[str, ...] | None]:
-    """Return samples, labels and names: words are numbered in their sorted order; a word among numbers is damage."""
+    """Return samples, their labels as numbers, and the names of the classes.
+
+    If all labels are words, they are numbered in sorted order and name the classes. A word among numbers is damage: the
+    sample becomes unreadable.
+    """
     values = [sample.label for sample in samples]
     present = [value for value in values if value is not None]
     if not present:
@@ -216,7 +232,7 @@ def _labelled(
 def _pieces(
     shards: Sequence[Path], samples: Sequence[TarSample], positions: Sequence[int]
 ) -> list[Path | bytes | Exception]:
-    """Return the encoded pictures at `positions`; each shard that holds one is opened once."""
+    """Return the encoded pictures at `positions`, or why one cannot be read; each shard that holds one is opened once."""
     by_shard: dict[int, list[int]] = {}
     for position in positions:
         by_shard.setdefault(samples[position].shard, []).append(position)

@@ -58,10 +58,14 @@ class Experiment:
 
     @cached_property
     def results(self) -> list[AxisResult]:
-        """The results of all tests of all runs, of the data sets that the item is about."""
-        every = [result for run in self.runs for result in run.results(gallery=True)]
-        names = {*self.item.stands_for, *self.item.stands_for.values()}
-        return [result for result in every if not names or result.dataset in names]
+        """The results of all tests of all runs; only of the data sets that the item is about, if it names some."""
+        datasets = {*self.item.stands_for, *self.item.stands_for.values()}
+        results = []
+        for run in self.runs:
+            for result in run.results(gallery=True):
+                if not datasets or result.dataset in datasets:
+                    results.append(result)
+        return results
 
     def results_of(self, axis: str) -> list[AxisResult]:
         """Return the results of one test."""
@@ -92,6 +96,7 @@ class Experiment:
         return execute(plan, self.run_folder(file), this_command())
 
     def _models(self) -> dict[str, dict[str, Any]]:
+        """Return the user's models in the form of a study file, by short names."""
         models = {}
         for source in self.models:
             scheme, _, rest = source.partition(":")
@@ -101,7 +106,11 @@ class Experiment:
         return models
 
     def _data(self, study: Study) -> dict[str, dict[str, Any]]:
-        """Return the data that the user named; the options of ours, such as the size, hold for them as well."""
+        """Return the user's data sets in place of the study's, in the form of a study file.
+
+        The user names them as the paper does, or "" for the only one. They keep the size and resizing of those that they
+        replace.
+        """
         chosen = {}
         by_paper_name = {self.our_name(name): options for name, options in study.data.items()}
         for name, source in self.data.items():
@@ -113,10 +122,11 @@ class Experiment:
                 names = " or ".join(f"{known}=DIR" for known in by_paper_name)
                 raise UserError(f"this item has several data sets: give --data {names}")
             paper_name = name or next(iter(by_paper_name))
-            options = {
-                k: v for k, v in by_paper_name[paper_name].items() if k in ("size", "resize")
-            }
-            chosen[paper_name] = {**options, "source": check_data_name(source, Path.cwd())}
+            replacement = {"source": check_data_name(source, Path.cwd())}
+            for option in ("size", "resize"):
+                if option in by_paper_name[paper_name]:
+                    replacement[option] = by_paper_name[paper_name][option]
+            chosen[paper_name] = replacement
         return chosen
 
 
@@ -141,7 +151,9 @@ def reproduce(
     models: Sequence[str] = (),
     allow_code: bool = False,
 ) -> Reproduction:
-    """Run what the table or figure `name` needs, and return our numbers beside the published ones.
+    """Run the studies behind a table or figure of a paper, and return our numbers beside the published ones.
+
+    name    the item, such as "fass-table-4"
 
     limit   samples of each data set, by default few enough for minutes on a CPU
     out     the folder of the run directories; the same call resumes what was stopped
@@ -170,7 +182,7 @@ def function_of(item: Item, name: str) -> Callable[..., Any]:
 
 
 def beside(item: Item, ours: pd.DataFrame) -> pd.DataFrame:
-    """Return our numbers and the published ones in one row each, in the order of the paper; either may be missing.
+    """Return a table with a row per number: the published one and ours, in the order of the paper; either may be missing.
 
     `ours` has the columns row, column and score, and may have row_group, low and high.
     """
@@ -185,6 +197,7 @@ def beside(item: Item, ours: pd.DataFrame) -> pd.DataFrame:
     joined = printed.merge(ours, on=keys, how="left")
     is_extra = ~pd.MultiIndex.from_frame(ours[keys]).isin(pd.MultiIndex.from_frame(printed[keys]))
     table = pd.concat([joined, ours[is_extra]])
-    order = {group: i for i, group in enumerate(dict.fromkeys(table["row_group"]))}
-    in_groups = table["row_group"].map(order)
-    return table.iloc[in_groups.argsort(kind="stable")].reset_index(drop=True)
+    # Rows of one group stand together, groups in the order in which they first appear.
+    position = {group: i for i, group in enumerate(dict.fromkeys(table["row_group"]))}
+    group_positions = table["row_group"].map(position)
+    return table.iloc[group_positions.argsort(kind="stable")].reset_index(drop=True)

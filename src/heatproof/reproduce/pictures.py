@@ -44,10 +44,15 @@ def photographs() -> list[Tensor]:
 
 
 def digits(per_class: int, test: bool, seed: int) -> tuple[Tensor, Tensor]:
-    """Return pictures (N, 3, 32, 32) and their digits (N,), digits in turn: on right halves of photographs for a test."""
+    """Return random pictures of digits on squares of photographs, (N, 3, 32, 32), and their digits (N,).
+
+    There are `per_class` pictures of each digit, 0 to 9 in turn. Backgrounds are from the right halves of the photographs
+    for a `test` set and from the left halves for training, so that they share none.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def draw(most: int) -> int:
+        """Return a random number from 0 to most − 1."""
         return int(torch.randint(most, (1,), generator=generator))
 
     halves = []

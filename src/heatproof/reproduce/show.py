@@ -33,7 +33,7 @@ DECIMALS = 2
 
 
 def table_of(done: Reproduction) -> Table:
-    """Return the table as text: in every cell the number as the paper prints it, and ours with as many decimals."""
+    """Return the table of a reproduction in words: in every cell the paper's number and ours, with as many decimals."""
     has_printed = bool(done.table[PUBLISHED].notna().any())
     columns = list(dict.fromkeys(done.table["column"]))
     rows = []
@@ -63,7 +63,10 @@ def _scale(done: Reproduction) -> float:
 
 
 def _decimals_of(done: Reproduction, numbers: pd.DataFrame) -> int:
-    """Return how many decimals the paper prints in a row; in rows that it lacks, as many as in the others."""
+    """Return the number of decimals to print in a row: as many as the paper, or as in its other rows if it lacks this one.
+
+    `numbers` are the cells of the row.
+    """
     printed = numbers[PUBLISHED].dropna()
     if printed.empty:
         printed = done.table[PUBLISHED].dropna()
@@ -85,6 +88,7 @@ def _with_interval(done: Reproduction, value: float, low: float, high: float, de
 
 
 def _caption(done: Reproduction) -> str:
+    """Return the caption of the table: how many samples ours rests on, the unit, and what brackets are."""
     item = done.item
     sentences = []
     if item.studies:
@@ -113,7 +117,10 @@ def text_of(done: Reproduction, width: int) -> str:
 
 
 def setup_of(done: Reproduction) -> list[tuple[str, str, str]]:
-    """Return aspect, paper's and ours; data and models are those that the user chose."""
+    """Return how the set-up differs, as triples (aspect, the paper's, ours).
+
+    Where the user replaced data or models, theirs are ours.
+    """
     experiment = done.experiment
     chosen = {"data": list(experiment.data.values()), "models": list(experiment.models)}
     rows = []

@@ -33,13 +33,11 @@ def assert_holds(
     limits: Limits | None = None,
     forbid: Iterable[str] = (),
 ) -> list[Outcome]:
-    """Evaluate explainers and require what is written as for `heatproof check`; returns what was found.
+    """Evaluate explainers and raise an `AssertionError` unless they meet the requirements; return the outcomes.
 
-    `forbid` names rules that must not find anything.
-
-    Model, data, explainers and evaluations are those of `heatproof.evaluate`, and so is what is evaluated by default.
-    With `out` the run stays there, is resumed by the next call, and is named when something fails; without it nothing
-    is kept.
+    `require` is one requirement or several, such as "stability.fass >= 0.6 @ 0.95" (see `heatproof check`), and `forbid`
+    names rules that must not find anything. Model, data, explainers and evaluations are as for `heatproof.evaluate`. With
+    `out` the run is stored there and resumed by the next call; without it nothing is stored.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4))
@@ -77,9 +75,10 @@ def assert_run_holds(
     kept: bool = True,
     forbid: Iterable[str] = (),
 ) -> list[Outcome]:
-    """Require something of a run that exists; `kept` says whether it will still be there to look at.
+    """Raise an `AssertionError` unless a finished run meets the requirements; return the outcomes.
 
-    `forbid` names rules that must not find anything.
+    `forbid` names rules that must not find anything. `kept` says whether the run directory remains after the test, so
+    that the message can refer to it.
 
     >>> assert_run_holds(None, ["stability.fass is good"])
     Traceback (most recent call last):

@@ -14,10 +14,11 @@ from heatproof.runs.plan import Plan, describe
 
 
 def fingerprint(plan: Plan) -> str:
-    """sha256 of the study with its weights and data, of the versions, and of the code of networks and explainers.
+    """Return a sha256 that identifies the result of a plan, by which finished runs are found in pytest's cache.
 
-    Code that these call in other files is not seen, nor are numbers that a network keeps outside its weights and its
-    printed form; `pytest --cache-clear` forgets what was computed.
+    It covers the study with its weights and data, the versions of packages, and the files that define networks and
+    explainers. Code that these call in other files is not covered, nor are numbers that a network has outside of its
+    weights and its printed form: clear the cache after changing those (`pytest --cache-clear`).
 
     >>> import torch
     >>> from heatproof.runs.plan import make_plan
@@ -27,11 +28,8 @@ def fingerprint(plan: Plan) -> str:
     >>> [fingerprint(plan) == fingerprint(plans[0]) for plan in plans]
     [True, True, False]
     """
-    digest = hashlib.sha256(
-        json.dumps(
-            [describe(plan).as_mapping(), manifest.versions()], sort_keys=True, default=str
-        ).encode()
-    )
+    description = [describe(plan).as_mapping(), manifest.versions()]
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True, default=str).encode())
     for model in plan.models.values():
         digest.update(repr(model.module).encode())
     for source in sorted(set(_sources(plan))):
@@ -40,7 +38,7 @@ def fingerprint(plan: Plan) -> str:
 
 
 def _sources(plan: Plan) -> Iterator[str]:
-    """The files that define the networks' layers, explainers and evaluations, but torch's and heatproof's own."""
+    """Yield the source of the files that define a plan's layers, explainers and evaluations, except torch's and ours."""
     layers = (type(layer) for model in plan.models.values() for layer in model.module.modules())
     items: tuple[Any, ...] = (*plan.explainers.values(), *plan.evaluations.values())
     for kind in {*layers, *(type(inspect.unwrap(item)) for item in items)}:

@@ -1,4 +1,4 @@
-"""A run held against requirements: every explainer's bound, or the reason why there is none to trust.
+"""Check a finished run against requirements: the confidence bound of every explainer, and what it needs to pass.
 
 requirement ─► choose rows ─► one Case per explainer (and condition) ─► bound ─► Outcome
 """
@@ -144,12 +144,13 @@ class Case:
 def check(
     run: Run, requirements: Iterable[str | Requirement], limits: Limits | None = None
 ) -> list[Outcome]:
-    """Hold a finished run against requirements, in order; one that is about nothing in the run is an error.
+    """Return whether each explainer of a finished run meets each requirement, an `Outcome` for each pair of them.
 
-    A requirement passes where its one-sided confidence bound does. Where too little is known to say so (`Limits`), it
-    fails. Without conditions it is about the mean over all of them, each condition's levels averaged first.
+    An explainer passes if the one-sided confidence bound of its score does; it fails if there are too few samples or
+    scores to say so (see `Limits`). A requirement that names no condition is about the mean over all conditions, after
+    averaging over the levels of each. One that matches nothing in the run is an error.
     """
-    wishes = parse_all(requirements)
+    parsed = parse_all(requirements)
     gaps = missing(run.path)
     if gaps:
         raise UserError(f"{run.path} is not finished: {missing_in_words(gaps)}")
@@ -161,84 +162,112 @@ def check(
     evaluations = run.manifest.study.evaluations.items()
     kinds = {name: entry.name for name, entry in evaluations if entry.name}
 
-    chosen = [(wish, choose(places, wish, axes, kinds)) for wish in wishes]
-    needed = {name for wish, rows in chosen for name in _measures_needed(wish, rows, axes)}
+    # First only which scores there are, so that wrong names are errors before any score is read.
+    chosen = [(requirement, choose(places, requirement, axes, kinds)) for requirement in parsed]
+    needed: set[str] = set()
+    for requirement, rows in chosen:
+        needed |= _measures_needed(requirement, rows, axes)
     table = read_scores(run.path, compact=True, measures=needed)
     evidence = (run.manifest, run.samples(), run.references())
 
     outcomes = []
-    for wish, rows in chosen:
-        cases = list(_cases(wish, rows, axes, table, evidence))
+    for requirement, rows in chosen:
+        cases = list(_cases(requirement, rows, axes, table, evidence))
         if not cases:
-            raise no_readout(wish)
+            raise no_readout(requirement)
         outcomes += [_outcome(case, limits or Limits()) for case in cases]
     return outcomes
 
 
-def _measures_needed(wish: Requirement, chosen: pd.DataFrame, axes: Mapping[str, Axis]) -> set[str]:
-    """The measures whose rows a requirement is about; for shares those that decide about a pair."""
-    if wish.measure not in SHARES:
-        return {wish.measure}
+def _measures_needed(
+    requirement: Requirement, chosen: pd.DataFrame, axes: Mapping[str, Axis]
+) -> set[str]:
+    """Return the measures whose scores must be read to check a requirement.
+
+    A requirement on a share of pairs, such as retention, has no scores of its own: the status of the pairs is read from
+    the headline measures of its evaluations, or from all measures where none of these was measured.
+    """
+    if requirement.measure not in SHARES:
+        return {requirement.measure}
     measured = set(chosen["measure"])
     headlines: set[str] = set()
     for evaluation in chosen["evaluation"].unique():
         headlines |= set(axes[evaluation].of_role("headline"))
-    return headlines & measured or measured
+    measured_headlines = headlines & measured
+    return measured_headlines or measured
 
 
 def _cases(
-    wish: Requirement,
+    requirement: Requirement,
     chosen: pd.DataFrame,
     axes: Mapping[str, Axis],
     table: pd.DataFrame,
     evidence: tuple[Manifest, pd.DataFrame, pd.DataFrame],
 ) -> Iterator[Case]:
-    """Every explainer that a requirement is about, with `condition=each` every condition of it."""
-    measures = _measures_needed(wish, chosen, axes)
-    for (dataset, model, evaluation), here in chosen.groupby(
-        ["dataset", "model", "evaluation"], sort=False
-    ):
-        axis = axes[str(evaluation)]
-        is_wanted = table["measure"].isin(measures) & table["explainer"].isin(here["explainer"])
-        is_wanted &= (table["dataset"] == dataset) & (table["model"] == model)
-        is_wanted &= table["evaluation"] == evaluation
-        (arrays,) = arrays_of_run(table[is_wanted], *evidence)
+    """Yield what a requirement is checked for one by one: each explainer on each model and data set.
 
-        asked = set(zip(here["explainer"], here["condition"], here["level"], strict=True))
+    An explainer is checked once, by its mean over conditions, or with `condition=each` once per condition. `chosen` has
+    a row for each dataset, model, evaluation, explainer, condition and level that the requirement is about, and `table`
+    the scores of the run. Conditions without the number in question, such as a chance level, are left out.
+    """
+    measures = _measures_needed(requirement, chosen, axes)
+    keys = ["dataset", "model", "evaluation"]
+    for (dataset, model, evaluation), rows in chosen.groupby(keys, sort=False):
+        axis = axes[str(evaluation)]
+        is_needed = table["measure"].isin(measures) & table["explainer"].isin(rows["explainer"])
+        is_needed &= (table["dataset"] == dataset) & (table["model"] == model)
+        is_needed &= table["evaluation"] == evaluation
+        # Rows of one data set, model and evaluation make exactly one set of arrays.
+        (arrays,) = arrays_of_run(table[is_needed], *evidence)
+
+        chosen_conditions = set(
+            zip(rows["explainer"], rows["condition"], rows["level"], strict=True)
+        )
         for explainer in arrays.explainers:
-            own = arrays.select(explainers=[explainer])
-            measure = _deciding_measure(own, axis) if wish.measure in SHARES else wish.measure
-            usable = [
-                condition
-                for condition in own.conditions
-                if (explainer, *condition) in asked and _has_readout(own, condition, measure, wish)
-            ]
+            scores = arrays.select(explainers=[explainer])
+            measure = requirement.measure
+            if measure in SHARES:
+                measure = _measure_with_status(scores, axis)
+            usable: list[Condition] = []
+            for condition in scores.conditions:
+                is_chosen = (explainer, *condition) in chosen_conditions
+                if is_chosen and _has_readout(scores, condition, measure, requirement):
+                    usable.append(condition)
             if not usable:
                 continue
-            groups: list[list[Condition]] = [[c] for c in usable] if each(wish) else [usable]
-            for conditions in groups:
-                yield Case(wish, axis, own.select(conditions=conditions), measure)
+            if each(requirement):
+                for condition in usable:
+                    one_condition = scores.select(conditions=[condition])
+                    yield Case(requirement, axis, one_condition, measure)
+            else:
+                yield Case(requirement, axis, scores.select(conditions=usable), measure)
 
 
-def _deciding_measure(arrays: ScoreArrays, axis: Axis) -> str:
-    """The measure whose status is that of the pairs of the one explainer of a arrays."""
+def _measure_with_status(arrays: ScoreArrays, axis: Axis) -> str:
+    """Return the measure from which the status of pairs (scored, flipped, undefined, …) is read: the first headline."""
     return next(iter(axis.headlines(arrays)), arrays.measures[-1])
 
 
 def _has_readout(
-    arrays: ScoreArrays, condition: Condition, measure: str, wish: Requirement
+    arrays: ScoreArrays, condition: Condition, measure: str, requirement: Requirement
 ) -> bool:
-    """Whether the table has rows of what a readout is made of, for the one explainer of a arrays."""
+    """Return whether an explainer has the number that a requirement is about, under one condition.
+
+    The number is the mean, the chance level or the calibrated mean, by the requirement's readout. `arrays` are the scores
+    of that explainer alone.
+    """
     c = arrays.conditions.index(condition)
     if measure not in arrays.has_rows or not arrays.has_rows[measure][0, c]:
         return False
-    if wish.readout == "chance":
+    if requirement.readout == "chance":
         return measure in arrays.chance
-    return wish.readout != "calibrated" or arrays.is_calibrated(measure)
+    if requirement.readout == "calibrated":
+        return arrays.is_calibrated(measure)
+    return True
 
 
 def _outcome(case: Case, limits: Limits) -> Outcome:
-    """The verdict on one case."""
+    """Return whether one explainer meets one requirement, with its bound and what it would need to pass."""
     seen, need = _bound_and_need(case, limits)
     arrays = case.arrays
     condition = case.axis.condition(*arrays.conditions[0]) if each(case.requirement) else ""
@@ -254,30 +283,40 @@ def _outcome(case: Case, limits: Limits) -> Outcome:
 
 
 def _bound_and_need(case: Case, limits: Limits) -> tuple[Bound, str]:
-    """The bound, and what would be needed to pass; empty where nothing is."""
-    wish = case.requirement
+    """Return the confidence bound of an explainer's score, and what it would need to pass; "" if it passes.
+
+    The bound is by betting (Waudby-Smith & Ramdas 2024) where scores are bounded, else that of the report.
+    """
+    requirement = case.requirement
     scores = case.scores
     bet = _strict_bet(case) if limits.strict else _usual_bet(case, scores)
     if bet is None:
-        seen = bound_mean(scores, case.condition_names, wish.confidence, wish.at_least)
+        seen = bound_mean(
+            scores, case.condition_names, requirement.confidence, requirement.at_least
+        )
     else:
         seen = bet(ALL)
 
-    doubt = _doubt(case, scores, limits)
-    if doubt:
-        return seen, doubt
-    if wish.holds(seen.bound):
+    too_little = _too_little_evidence(case, scores, limits)
+    if too_little:
+        return seen, too_little
+    if requirement.holds(seen.bound):
         return seen, ""
     if bet is None:
         overall = scores.nested(case.condition_names)
-        more = samples_needed(overall, wish.threshold, wish.confidence, wish.at_least)
+        samples = samples_needed(
+            overall, requirement.threshold, requirement.confidence, requirement.at_least
+        )
     else:
-        more = samples_needed_to_bet(bet, seen, wish.threshold, wish.at_least)
-    return seen, _what_would_pass(seen, more, wish)
+        samples = samples_needed_to_bet(bet, seen, requirement.threshold, requirement.at_least)
+    return seen, _what_would_pass(seen, samples, requirement)
 
 
-def _doubt(case: Case, scores: Estimate, limits: Limits) -> str:
-    """Why too little is known under some condition; empty where enough is."""
+def _too_little_evidence(case: Case, scores: Estimate, limits: Limits) -> str:
+    """Return which limit on the evidence a case does not meet under one of its conditions; "" if it meets all.
+
+    The limits are on undefined maps, on open decisions, on pairs without a score, and on the number of samples.
+    """
     status = case.status
     for c, condition in enumerate(case.arrays.conditions):
         with_score = int(scores[c].n)
@@ -303,20 +342,25 @@ def _doubt(case: Case, scores: Estimate, limits: Limits) -> str:
     return ""
 
 
-def _what_would_pass(seen: Bound, more: int | None, wish: Requirement) -> str:
-    if more is not None:
-        return f"about {max(more, seen.n + 1)} samples, if the mean stays"
-    gap = abs(seen.mean - wish.threshold)
+def _what_would_pass(seen: Bound, samples: int | None, requirement: Requirement) -> str:
+    """Return what would make a failed requirement pass: more samples, or a better mean where none are enough.
+
+    `samples` is how many are needed with the mean as it is, None where no number is enough.
+    """
+    if samples is not None:
+        return f"about {max(samples, seen.n + 1)} samples, if the mean stays"
+    gap = abs(seen.mean - requirement.threshold)
     if not gap:
         return "more than the mean"
-    return f"a mean at least {gap:.2g} {'higher' if wish.at_least else 'lower'}"
+    direction = "higher" if requirement.at_least else "lower"
+    return f"a mean at least {gap:.2g} {direction}"
 
 
 def _usual_bet(case: Case, scores: Estimate) -> Bet | None:
-    """The bet on a case; None where the bound is that of the report.
+    """Return a function that bounds the mean of an explainer by betting, given a number of samples; None if it has none.
 
-    Means of bounded scores, and calibrated scores, are bet on. Rates have Clopper and Pearson's bound, which is exact
-    already.
+    Bounded scores and calibrated scores are bounded by betting. Others have the bound of the report: unbounded scores,
+    grouped samples, incomplete scores, and rates, for which the bound of Clopper and Pearson is exact already.
     """
     lowest, highest = case.span or (None, None)
     if lowest is None or highest is None:
@@ -329,34 +373,49 @@ def _usual_bet(case: Case, scores: Estimate) -> Bet | None:
     if values is not None:
         return _bet_on_mean(case, values[:, order]) if is_complete(values) else None
 
-    pairs = np.stack([side[case.measure][0] for side in (case.arrays.values, case.arrays.chance)])
-    pairs = pairs[:, :, order]
-    pairs = pairs[:, :, np.isfinite(pairs).all(0).any(0)]
-    wish = case.requirement
+    # Calibrated scores: the score and the chance level of each sample, (2, conditions, samples).
+    score_and_chance = np.stack(
+        [case.arrays.values[case.measure][0], case.arrays.chance[case.measure][0]]
+    )
+    score_and_chance = score_and_chance[:, :, order]
+    # Samples that have both under some condition.
+    has_both = np.isfinite(score_and_chance).all(0).any(0)
+    score_and_chance = score_and_chance[:, :, has_both]
+    requirement = case.requirement
 
     def bet(number: int) -> Bound:
-        score, chance = _again_and_again(pairs, number)
+        """Return the bound from so many samples; `ALL` takes those of the run once."""
+        score, chance = _repeated(score_and_chance, number)
         span = (float(lowest), float(highest))
         seen = bet_on_calibrated_mean(
-            score, chance, span, case.condition_names, wish.confidence, wish.at_least
+            score,
+            chance,
+            span,
+            case.condition_names,
+            requirement.confidence,
+            requirement.at_least,
         )
         # No calibrated score is above that of a perfect map.
-        is_loose = not wish.at_least and highest == 1 and seen.bound > 1
+        is_loose = not requirement.at_least and highest == 1 and seen.bound > 1
         return replace(seen, bound=1.0) if is_loose else seen
 
     return bet
 
 
 def _strict_bet(case: Case) -> Bet:
-    """The bet on a case, of groups by their means where samples have groups; what has none is an error."""
-    values, span, wish = case.sample_values, case.span, case.requirement
+    """Return a function that bounds the mean by betting, which holds for any scores within the ends of their scale.
+
+    Grouped samples are replaced by the means of their groups, which are independent. A measure without ends and a
+    calibrated score have no such bound, which is an error.
+    """
+    values, span, requirement = case.sample_values, case.span, case.requirement
     is_bounded = span is not None and None not in span
     if values is None or not is_bounded:
-        why = f"{wish.measure} has no ends of its scale"
+        why = f"{requirement.measure} has no ends of its scale"
         if is_bounded:
             why = "a calibrated score is no mean of bounded scores"
         raise UserError(
-            f"there is no strict bound, as {why}, in {wish}; leave out strict for the usual one"
+            f"there is no strict bound, as {why}, in {requirement}; leave out strict for the usual one"
         )
     groups = case.arrays.groups
     if groups is None:
@@ -366,38 +425,52 @@ def _strict_bet(case: Case) -> Bet:
 
 
 def _bet_on_mean(case: Case, values: Array) -> Bet:
-    """The bet on the mean of bounded values (C, N)."""
+    """Return a function that bounds the mean of bounded values (conditions, samples), given a number of samples.
+
+    More samples than there are (to say how many a requirement needs) are the same ones again.
+    """
     assert case.span is not None
     lowest, highest = case.span
     assert lowest is not None
     assert highest is not None
-    wish = case.requirement
-    scored = values[:, np.isfinite(values).any(0)]
+    requirement = case.requirement
+    has_value = np.isfinite(values).any(0)
+    scored = values[:, has_value]
 
     def bet(number: int) -> Bound:
-        rows = _again_and_again(scored, number)
-        span = (lowest, highest)
-        return bet_on_mean(rows, span, case.condition_names, wish.confidence, wish.at_least)
+        """Return the bound from so many samples; `ALL` takes those of the run once."""
+        return bet_on_mean(
+            _repeated(scored, number),
+            (lowest, highest),
+            case.condition_names,
+            requirement.confidence,
+            requirement.at_least,
+        )
 
     return bet
 
 
-def _again_and_again(rows: Array, number: int) -> Array:
-    """So many samples, those of (…, N) repeated in turn; all as they are for `ALL`."""
-    samples = rows.shape[-1]
+def _repeated(values: Array, number: int) -> Array:
+    """Return values of `number` samples (…, number), those of (…, N) repeated in turn; unchanged for `ALL`."""
+    samples = values.shape[-1]
     if number == ALL or not samples:
-        return rows
-    return rows[..., np.arange(number) % samples]
+        return values
+    return values[..., np.arange(number) % samples]
 
 
 def _commonest_reason(arrays: ScoreArrays, condition: Condition) -> str:
-    """Why most maps of the one explainer of a arrays are undefined under a condition, in parentheses."""
+    """Return in parentheses why most undefined maps under a condition are undefined; "" where no reason is recorded.
+
+    `arrays` are the scores of one explainer alone.
+    """
     reasons = arrays.undefined_reasons
     if reasons.empty:
         return ""
     name, level = condition
-    is_own = (reasons["explainer"] == arrays.explainers[0]) & (reasons["condition"] == name)
-    own = reasons[is_own & (reasons["level"] == level)]
-    if own.empty:
+    is_of_case = reasons["explainer"] == arrays.explainers[0]
+    is_of_case &= (reasons["condition"] == name) & (reasons["level"] == level)
+    reasons = reasons[is_of_case]
+    if reasons.empty:
         return ""
-    return f" ({own.sort_values('count').iloc[-1]['reason']})"
+    commonest = reasons.sort_values("count").iloc[-1]
+    return f" ({commonest['reason']})"

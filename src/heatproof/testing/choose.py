@@ -1,4 +1,7 @@
-"""Which rows of a table a requirement is about, and an error that names the nearest ones where it is about none."""
+"""Find the scores of a run that a requirement is about; if there are none, the error names the nearest ones.
+
+A table of all scores has a row per dataset, model, evaluation, explainer, role, measure, condition, order and level.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,12 @@ def choose(
     axes: Mapping[str, Axis],
     kinds: Mapping[str, str],
 ) -> pd.DataFrame:
-    """Return the places that a requirement is about: of every explainer but controls, unless it names some.
+    """Return the rows of `places` that a requirement is about; if there are none, raise an error.
 
-    `axes` has the axis of each evaluation, and `kinds` the name by which a study file asks for it. A requirement about
-    nothing in the run is an error.
+    `places` lists which scores a run has: a row per dataset, model, evaluation, explainer, measure, condition and level.
+    A requirement such as "stability.fass{condition=blur} >= 0.4" names the evaluation and the measure, and may choose
+    among the rest by patterns. Controls are left out unless they are named as explainers. `axes` has the axis of each
+    evaluation, and `kinds` the name of the axis under which each evaluation stands in the study file.
     """
     chosen = _measured(_on_axis(places, requirement, kinds), requirement, axes)
     patterns = _patterns(requirement, sorted(set(chosen["condition"])))
@@ -47,7 +52,10 @@ def choose(
 
 
 def _patterns(requirement: Requirement, conditions: Sequence[str]) -> dict[str, str]:
-    """Return the patterns by the columns of `FIELDS`; `jpeg=40` is short for a condition and its level."""
+    """Return the pattern of each column that a requirement restricts: dataset, model, condition, level or explainer.
+
+    Besides these names, a key may be a condition of the run: {jpeg=40} means {condition=jpeg, level=40}.
+    """
     patterns: dict[str, str] = {}
     for key, pattern in requirement.where:
         if key in FIELDS:
@@ -79,7 +87,7 @@ def no_readout(requirement: Requirement) -> UserError:
 def _on_axis(
     places: pd.DataFrame, requirement: Requirement, kinds: Mapping[str, str]
 ) -> pd.DataFrame:
-    """Return the places of the evaluation that a requirement names by its label, else by its axis."""
+    """Return the rows of the evaluation that a requirement names: by the evaluation's own label, else by its axis."""
     evaluations = list(dict.fromkeys(places["evaluation"]))
     if not evaluations:
         raise UserError("the run has no scores to check")
@@ -95,15 +103,19 @@ def _on_axis(
 def _measured(
     places: pd.DataFrame, requirement: Requirement, axes: Mapping[str, Axis]
 ) -> pd.DataFrame:
-    """Return the places of the measure; shares are of every measure that is no diagnostic."""
+    """Return the rows of the requirement's measure.
+
+    Shares of pairs, such as retention, are not measures with rows of their own: they are counted over the rows of all
+    measures but diagnostics.
+    """
     if requirement.measure in SHARES:
-        diagnostics = {
-            (evaluation, name)
-            for evaluation in places["evaluation"].unique()
-            for name in axes[evaluation].of_role("diagnostic")
-        }
-        named = zip(places["evaluation"], places["measure"], strict=True)
-        return places[[pair not in diagnostics for pair in named]]
+        is_diagnostic = np.zeros(len(places), dtype=bool)
+        for evaluation in places["evaluation"].unique():
+            diagnostics = axes[evaluation].of_role("diagnostic")
+            is_diagnostic |= (places["evaluation"] == evaluation) & places["measure"].isin(
+                diagnostics
+            )
+        return places[~is_diagnostic]
     chosen = places[places["measure"] == requirement.measure]
     if chosen.empty:
         known = {*places["measure"], *SHARES}
@@ -115,19 +127,24 @@ def _measured(
 def _filtered(
     chosen: pd.DataFrame, key: str, pattern: str, requirement: Requirement
 ) -> pd.DataFrame:
-    named = list(dict.fromkeys(chosen[key]))
-    meant = [name for name in named if matches(pattern, name)]
-    if key == "explainer":  # a glob is after methods; a control is judged when it is named
-        literal = "|".join(filter(None, re.split(r"[*?|]", pattern)))
+    """Return the rows whose column `key` matches a pattern such as "grad*" or "lime|shap"; an error if there are none.
+
+    Controls among the explainers are matched by their full name only, so that "*" means all methods.
+    """
+    names = list(dict.fromkeys(chosen[key]))
+    matching = [name for name in names if matches(pattern, name)]
+    if key == "explainer":
         controls = set(chosen.loc[chosen["role"] == CONTROL, key])
-        meant = [name for name in meant if name not in controls or matches(literal, name)]
-    if not meant:
-        raise UserError(f"{unknown(key, pattern, named)}, in {requirement}")
-    return chosen[chosen[key].isin(meant)]
+        # The pattern without wildcards matches a control only where it was written out.
+        literal = "|".join(filter(None, re.split(r"[*?|]", pattern)))
+        matching = [name for name in matching if name not in controls or matches(literal, name)]
+    if not matching:
+        raise UserError(f"{unknown(key, pattern, names)}, in {requirement}")
+    return chosen[chosen[key].isin(matching)]
 
 
 def _at_level(chosen: pd.DataFrame, level: str, requirement: Requirement) -> pd.DataFrame:
-    """Return the places at a level, or at one of several by |."""
+    """Return the rows at a level such as "40", or at one of several, "40|60"; an error if there are none."""
     try:
         levels = [float(text) for text in level.split("|")]
     except ValueError as error:
@@ -144,13 +161,19 @@ def _at_level(chosen: pd.DataFrame, level: str, requirement: Requirement) -> pd.
 def _refuse_opposites(
     chosen: pd.DataFrame, requirement: Requirement, axes: Mapping[str, Axis]
 ) -> None:
-    """Removing the most important first should hurt and the least important first should not; their mean is nothing."""
-    measure = axes[str(chosen["evaluation"].iloc[0])].measure(requirement.measure)
-    curve = measure is not None and measure.role == "curve"
-    if curve and not each(requirement) and chosen["order"].replace("", None).nunique() > 1:
-        named = _listing(f"'{name}'" for name in chosen["condition"])
+    """Raise an error if a requirement would average removal curves of opposite orders.
+
+    Removing the most important features first should hurt the prediction and removing the least important first should
+    not, so the mean of both says nothing.
+    """
+    evaluation = str(chosen["evaluation"].iloc[0])
+    measure = axes[evaluation].measure(requirement.measure)
+    is_curve = measure is not None and measure.role == "curve"
+    orders = chosen["order"].replace("", None).nunique()
+    if is_curve and orders > 1 and not each(requirement):
+        conditions = _listing(f"'{name}'" for name in chosen["condition"])
         raise UserError(
-            f"{requirement} would average opposite orders of removal; name one condition of {named}"
+            f"{requirement} would average opposite orders of removal; name one condition of {conditions}"
         )
 
 

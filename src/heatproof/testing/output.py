@@ -20,7 +20,9 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def shown(value: float, up: bool | None = None, digits: int = 3) -> str:
-    """A number for reading, rounded away from flattery: bounds go down for a lower one and up for an upper one.
+    """Return a number as text, rounded to some digits: to the nearest, or always `up` (True) or down (False).
+
+    A lower confidence bound is rounded down and an upper one up, so that the printed bound still holds.
 
     >>> shown(0.5999, up=False), shown(0.5999), shown(float("nan"))
     ('0.599', '0.600', '-')
@@ -28,18 +30,19 @@ def shown(value: float, up: bool | None = None, digits: int = 3) -> str:
     if not math.isfinite(value):
         return "-"
     scale = 10**digits
-    whole = (
-        round(value * scale)
-        if up is None
-        else (math.ceil if up else math.floor)(round(value * scale, 6))
-    )
-    return f"{whole / scale:.{digits}f}"
+    if up is None:
+        scaled = round(value * scale)
+    else:
+        # Without the rounding error of the product: 0.07 · 100 is a little more than 7, and would be rounded up to 8.
+        exact = round(value * scale, 6)
+        scaled = math.ceil(exact) if up else math.floor(exact)
+    return f"{scaled / scale:.{digits}f}"
 
 
 def lines(outcomes: Sequence[Outcome | Ruling], width: int | None = None) -> list[str]:
-    """A heading for each requirement and place, one aligned line for each explainer, and how many passed at the end.
+    """Return the result of a check as lines of text: a table per requirement, then forbidden rules, then a summary.
 
-    Forbidden rules come last. A line longer than `width` goes on in the next one.
+    A table has a line for each explainer. A line longer than `width` is wrapped; None does not wrap.
     """
     judged = [outcome for outcome in outcomes if isinstance(outcome, Outcome)]
     rulings = [outcome for outcome in outcomes if isinstance(outcome, Ruling)]
@@ -50,7 +53,7 @@ def lines(outcomes: Sequence[Outcome | Ruling], width: int | None = None) -> lis
 
 
 def _rule_lines(rulings: Sequence[Ruling], width: int | None) -> list[str]:
-    """A line for each rule that found nothing, and one for each finding of the others."""
+    """Return a line for each forbidden rule without findings, and for the others one per finding with its text."""
     text = []
     for ruling in rulings:
         if ruling.passed:
@@ -68,40 +71,47 @@ def _finding_text(finding: Finding) -> str:
 
 
 def _requirement_lines(outcomes: Sequence[Outcome], width: int | None) -> list[str]:
-    room = max(len(name) for name in ("explainer", *map(who, outcomes)))
+    """Return a table for each requirement, model and data set: the bound, mean and result of each explainer.
+
+    If all are about one model and data set, that is named once at the top.
+    """
+    name_width = max(len(name) for name in ("explainer", *map(who, outcomes)))
     if width is not None:
-        room = max(12, min(room, width - 42))
-    places = list(dict.fromkeys(_where(outcome) for outcome in outcomes))
-    text = [places[0], ""] if len(places) == 1 else []
-    for (wish, place), outcomes_here in groupby(outcomes, key=lambda o: (o.requirement, _where(o))):
-        group = list(outcomes_here)
-        text.append(str(wish) if len(places) == 1 else f"{wish}, {place}")
+        name_width = max(12, min(name_width, width - 42))
+    subjects = list(dict.fromkeys(_where(outcome) for outcome in outcomes))
+    text = [subjects[0], ""] if len(subjects) == 1 else []
+    tables = groupby(outcomes, key=lambda outcome: (outcome.requirement, _where(outcome)))
+    for (requirement, subject), grouped_outcomes in tables:
+        group = list(grouped_outcomes)
+        text.append(str(requirement) if len(subjects) == 1 else f"{requirement}, {subject}")
         methods = dict.fromkeys(outcome.seen.method for outcome in group)
         text += _wrapped(f"bound: {'; '.join(methods)}", width)
-        side = "at least" if wish.at_least else "at most"
-        text.append(f"        {'explainer':<{room}}  {side:>8}    mean      n  needs")
+        side = "at least" if requirement.at_least else "at most"
+        text.append(f"        {'explainer':<{name_width}}  {side:>8}    mean      n  needs")
         for outcome in group:
             seen = outcome.seen
-            bound, mean = shown(seen.bound, not wish.at_least), shown(seen.mean)
+            bound = shown(seen.bound, up=not requirement.at_least)
+            mean = shown(seen.mean)
             state = "PASS" if outcome.passed else "FAIL"
             name = who(outcome)
-            name = name if len(name) <= room else f"{name[: room - 1]}…"
-            head = f"  {state}  {name:<{room}}  {bound:>8}  {mean:>6}  {seen.n:>5}"
-            needs = f"{wish.sign} {wish.threshold:g}" + (
-                f": {outcome.need}" if outcome.need else ""
-            )
+            if len(name) > name_width:
+                name = f"{name[: name_width - 1]}…"
+            head = f"  {state}  {name:<{name_width}}  {bound:>8}  {mean:>6}  {seen.n:>5}"
+            needs = f"{requirement.sign} {requirement.threshold:g}"
+            if outcome.need:
+                needs += f": {outcome.need}"
             text += _with_tail(head, needs, width)
         text.append("")
     return text
 
 
 def styled(text: Sequence[str]) -> list[tuple[str, str]]:
-    """The lines of a check with their colours."""
+    """Return the lines of a check (see `lines`) as pairs of a line and its style for the terminal, "" for plain."""
     styles = {"  PASS": "green", "  FAIL": "red"}
-    *body, last = text
-    return [(line, styles.get(line[:6], "")) for line in body] + [
-        (last, "bold red" if "failed" in last else "bold green")
-    ]
+    *body, summary_line = text
+    styled_lines = [(line, styles.get(line[:6], "")) for line in body]
+    summary_style = "bold red" if "failed" in summary_line else "bold green"
+    return [*styled_lines, (summary_line, summary_style)]
 
 
 def summary(outcomes: Sequence[Outcome | Ruling]) -> str:
@@ -112,14 +122,15 @@ def summary(outcomes: Sequence[Outcome | Ruling]) -> str:
 
 
 def who(outcome: Outcome) -> str:
-    """The explainer, and the condition where each is judged by itself."""
-    return _one_line(
-        f"{outcome.explainer}, {outcome.condition}" if outcome.condition else outcome.explainer
-    )
+    """Return the name of the explainer, with the condition where each condition is checked by itself."""
+    name = outcome.explainer
+    if outcome.condition:
+        name = f"{name}, {outcome.condition}"
+    return _one_line(name)
 
 
 def sentence(outcome: Outcome | Ruling) -> str:
-    """One outcome without its surroundings."""
+    """Return one outcome as a sentence that can stand alone, such as in a log."""
     if isinstance(outcome, Ruling):
         found = "; ".join(map(_finding_text, outcome.findings))
         return f"{outcome.rule}: {found or 'nothing found'}"
@@ -131,43 +142,19 @@ def sentence(outcome: Outcome | Ruling) -> str:
 
 
 def as_json(outcomes: Sequence[Outcome | Ruling], directory: str) -> str:
-    """Everything as JSON; what is not a number is null."""
+    """Return the result of a check as JSON, for programs; numbers that are not finite are null.
 
-    def number(value: float) -> float | None:
-        return value if math.isfinite(value) else None
-
+    `directory` is the run that was checked.
+    """
     entries: list[dict[str, Any]] = []
     rules: list[dict[str, Any]] = []
-    for o in outcomes:
-        if isinstance(o, Ruling):
-            rules.append({"rule": o.rule, "passed": o.passed, "findings": _finding_entries(o)})
-            continue
-        wish = o.requirement
-        entry = {
-            "requirement": str(wish),
-            "passed": o.passed,
-            "dataset": o.dataset,
-            "model": o.model,
-        }
-        entry |= {
-            "evaluation": o.evaluation,
-            "explainer": o.explainer,
-            "condition": o.condition or None,
-        }
-        entry |= {
-            "bound": number(o.seen.bound),
-            "mean": number(o.seen.mean),
-            "n": o.seen.n,
-            "method": o.seen.method,
-        }
-        entry |= {
-            "sign": wish.sign,
-            "threshold": wish.threshold,
-            "confidence": wish.confidence,
-            "needs": o.need or None,
-        }
-        entries.append(entry)
-    passed = all(o.passed for o in outcomes)
+    for outcome in outcomes:
+        if isinstance(outcome, Ruling):
+            findings = _finding_entries(outcome)
+            rules.append({"rule": outcome.rule, "passed": outcome.passed, "findings": findings})
+        else:
+            entries.append(_outcome_entry(outcome))
+    passed = all(outcome.passed for outcome in outcomes)
     return json.dumps(
         {"directory": directory, "passed": passed, "outcomes": entries, "forbidden": rules},
         indent=2,
@@ -175,7 +162,30 @@ def as_json(outcomes: Sequence[Outcome | Ruling], directory: str) -> str:
     )
 
 
+def _outcome_entry(outcome: Outcome) -> dict[str, Any]:
+    """Return one outcome as a JSON object; what does not apply or is not finite is null."""
+    requirement, seen = outcome.requirement, outcome.seen
+    return {
+        "requirement": str(requirement),
+        "passed": outcome.passed,
+        "dataset": outcome.dataset,
+        "model": outcome.model,
+        "evaluation": outcome.evaluation,
+        "explainer": outcome.explainer,
+        "condition": outcome.condition or None,
+        "bound": seen.bound if math.isfinite(seen.bound) else None,
+        "mean": seen.mean if math.isfinite(seen.mean) else None,
+        "n": seen.n,
+        "method": seen.method,
+        "sign": requirement.sign,
+        "threshold": requirement.threshold,
+        "confidence": requirement.confidence,
+        "needs": outcome.need or None,
+    }
+
+
 def _finding_entries(ruling: Ruling) -> list[dict[str, Any]]:
+    """Return the findings of a forbidden rule as JSON objects."""
     return [
         {
             "dataset": finding.dataset,
@@ -190,10 +200,11 @@ def _finding_entries(ruling: Ruling) -> list[dict[str, Any]]:
 
 
 def github_log(outcomes: Sequence[Outcome | Ruling]) -> list[str]:
-    """The lines for a log of GitHub, which takes no commands from them, and one `::error` for each failure.
+    """Return the lines of a check for a log of GitHub Actions, with an `::error` command for each failure.
 
-    GitHub's page shows the errors. What ends a command or a property is written as GitHub wants it: % as %25, line
-    ends as %0A, : and , as %3A and %2C.
+    GitHub shows the errors on its page. The lines themselves stand between `::stop-commands::` and its end, so that no
+    name in them can be a command. Characters that end a command or a property are escaped as GitHub documents it: %, line
+    ends, and in a title : and , too.
     """
     key = secrets.token_hex(16)  # one that no name in the lines can hold
     log = [f"::stop-commands::{key}", *lines(outcomes), f"::{key}::"]
@@ -211,7 +222,7 @@ def _heading(outcome: Outcome | Ruling) -> str:
 
 
 def junit(outcomes: Sequence[Outcome | Ruling], directory: str) -> bytes:
-    """A JUnit report with one test case for each outcome, in the form that Jenkins, GitLab and GitHub read."""
+    """Return the result of a check as a JUnit report in XML, which Jenkins, GitLab and GitHub read: a test per outcome."""
     failed = str(sum(not outcome.passed for outcome in outcomes))
     counts = {
         "name": "heatproof",
@@ -254,6 +265,7 @@ def _one_line(name: str) -> str:
 
 
 def _with_tail(head: str, tail: str, width: int | None) -> list[str]:
+    """Return a line with a tail such as ">= 0.6: 20 samples"; if it is too long, what follows the colon is below it."""
     whole = f"{head}  {tail}"
     if width is None or len(whole) <= width:
         return [whole]

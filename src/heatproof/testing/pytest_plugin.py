@@ -27,7 +27,7 @@ KEPT: pytest.StashKey[list[Path]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds --heatproof-out."""
+    """Add the option --heatproof-out to pytest (a hook that pytest calls)."""
     group = parser.getgroup("heatproof", "explanations")
     group.addoption(
         "--heatproof-out",
@@ -65,18 +65,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def heatproof_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Run]:
-    """`heatproof_run(model, data, explainers, evaluations="stability", seed=0, limit=None, …)` gives a finished run.
+    """Return the fixture `heatproof_run(model, data, explainers, …)`, a function that returns a finished run.
 
-    A run of the same weights, data, parameters, code and versions is taken from pytest's cache. Requirements of the
-    marker `explanations` are checked on every run that the test makes, when the test has ended well.
+    A run with the same weights, data, parameters, code and versions is taken from pytest's cache. The requirements of
+    the marker `explanations` are checked on every run of a test after the test has passed.
     """
     from heatproof.axes import DEFAULT_EVALUATION
 
     config = request.config
-    made = request.node.stash.setdefault(RUNS, [])
-    chosen = config.getoption("--heatproof-out")
+    runs_of_test = request.node.stash.setdefault(RUNS, [])
+    out = config.getoption("--heatproof-out")
     cache = getattr(config, "cache", None)  # absent with -p no:cacheprovider
-    place = Path(chosen) if chosen else cache.mkdir("heatproof") if cache else tmp_path
+    if out:
+        folder = Path(out)
+    elif cache:
+        folder = cache.mkdir("heatproof")
+    else:
+        folder = tmp_path
 
     def evaluate(
         model: Any,
@@ -89,6 +94,7 @@ def heatproof_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
         batch_size: int | None = None,
         device: str | None = None,
     ) -> Run:
+        """Return the finished run of a study, from the cache if there is one; the marker checks it after the test."""
         from heatproof.runs.directory import slug
         from heatproof.runs.evaluate import execute
         from heatproof.runs.plan import make_plan
@@ -105,12 +111,12 @@ def heatproof_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
             device=device,
         )
         name = fingerprint(plan)[:16]
-        where = place / (
-            f"{slug(request.node.name)}-{name}" if chosen else name
-        )  # tests may share what is not kept
-        run = execute(plan, where, f"pytest {request.node.nodeid}", False)
-        made.append(run)
-        if chosen:
+        if out:
+            # Stored runs are named after their test; in the cache tests with the same study share one.
+            name = f"{slug(request.node.name)}-{name}"
+        run = execute(plan, folder / name, f"pytest {request.node.nodeid}", False)
+        runs_of_test.append(run)
+        if out:
             config.stash[KEPT].append(Path(str(run.report())))
         return run
 
@@ -119,12 +125,14 @@ def heatproof_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """After a test that passed, holds its runs against the requirements of its markers."""
+    """Run a test; if it passed, check its runs against the requirements of its markers (a hook that pytest calls)."""
     result = yield
     marks = list(pyfuncitem.iter_markers(MARKER))
     if marks:
-        wishes = [text for mark in reversed(marks) for text in mark.args]
-        problems = _problems(pyfuncitem, wishes)
+        requirements: list[str] = []
+        for mark in reversed(marks):  # those of the module or class first
+            requirements += mark.args
+        problems = _problems(pyfuncitem, requirements)
         if problems:
             pytest.fail("\n".join(problems), pytrace=False)
     return result
@@ -136,8 +144,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"heatproof: {path}")
 
 
-def _problems(item: pytest.Function, wishes: Iterable[str]) -> list[str]:
-    """What is to be said about the runs of a test; records every outcome as a property for the JUnit report."""
+def _problems(item: pytest.Function, requirements: Iterable[str]) -> list[str]:
+    """Return lines on the requirements that the runs of a test do not meet; empty if they meet all.
+
+    Every outcome is also recorded as a property of the test, for pytest's JUnit report.
+    """
     from heatproof.testing.check import check
     from heatproof.testing.output import lines, sentence, who
 
@@ -149,15 +160,14 @@ def _problems(item: pytest.Function, wishes: Iterable[str]) -> list[str]:
     problems: list[str] = []
     for run in runs:
         try:
-            outcomes = check(run, wishes)
+            outcomes = check(run, requirements)
         except UserError as error:
             problems.append(f"heatproof: {error}")
             continue
         for outcome in outcomes:
             name = f"heatproof {outcome.requirement} [{who(outcome)}]"
-            item.user_properties.append(
-                (name, f"{'pass' if outcome.passed else 'fail'}: {sentence(outcome)}")
-            )
+            state = "pass" if outcome.passed else "fail"
+            item.user_properties.append((name, f"{state}: {sentence(outcome)}"))
         if not all(outcome.passed for outcome in outcomes):
             problems += ["explanations do not hold", "", *lines(outcomes), f"run: {run.path}"]
     return problems

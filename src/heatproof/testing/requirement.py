@@ -113,7 +113,7 @@ def parse(text: str) -> Requirement:
 
 
 def parse_all(texts: str | Iterable[str | Requirement]) -> list[Requirement]:
-    """Requirements from texts, in order; those that are read already stay themselves.
+    """Return requirements from texts, in order; a `Requirement` stays itself.
 
     >>> [wish.axis for wish in parse_all([EXAMPLE, parse("certificate.rate{radius=5} > 0.5")])]
     ['stability', 'certificate']

@@ -40,11 +40,12 @@ GRADES: dict[str, tuple[How, float]] = {
 def corrupted(
     how: How, level: float, model: Model, batch: Batch, target: Tensor, seed: int
 ) -> Tensor:
-    """Return the right maps a of a model that knows them, made less true; (B, …) in the shape of the input.
+    """Return the right maps of a model of known truth, made less true in one way; (B, …) in the shape of the input.
 
-    `noise` adds level · rms(a) · z with fresh z for every input, `blur` takes means over neighbours (over all features
-    where there are none), `shift` moves by a share of the width, `shuffle` puts the values in an order that belongs to
-    the sample, `class` explains the next class, `sign` is −a; the rest do not look at a.
+    With the right map a: "noise" adds level · rms(a) · z with normal z, "blur" takes means over neighbours (over all
+    features where there are none), "shift" moves by the share `level` of the width, "shuffle" permutes the values of a
+    sample, "class" is the right map of the next class, "sign" is −a. "random", "constant" and "sobel" (an edge filter) do
+    not depend on a, and "none" is a itself.
 
     >>> from heatproof.truth.models import truths
     >>> truth, target = truths()[0], torch.tensor([0, 1])

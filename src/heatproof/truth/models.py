@@ -71,8 +71,13 @@ class Summed(nn.Module):
 
 
 def linear(w: Tensor, x: Tensor) -> Tensor:
-    """Return w x of every feature; of tokens and elements, w times each vector."""
-    return (w[:, None] if w.ndim < x.ndim else w) * x[:, None]
+    """Return what each feature adds to the logits of a linear model, (B, K, …): weight times value.
+
+    `w` (K, …) has a weight per class and feature, or for sets and texts (B, N, D) one vector (K, D) for all elements.
+    """
+    shared_by_elements = w.ndim < x.ndim
+    weights = w[:, None] if shared_by_elements else w
+    return weights * x[:, None]
 
 
 def stepped(w: Tensor, x: Tensor) -> Tensor:
@@ -81,7 +86,10 @@ def stepped(w: Tensor, x: Tensor) -> Tensor:
 
 
 def gated(w: Tensor, x: Tensor) -> Tensor:
-    """Return w x in patches of 4 × 4 where it sums to more than 0, and nothing in the others."""
+    """Return what each pixel adds to the logits of a model of gated patches, (B, K, C, H, W).
+
+    A patch of 4 × 4 pixels adds its weighted sum w x to a logit where that is positive, and nothing where it is not.
+    """
     parts = linear(w, x)
     patch_means = F.avg_pool2d(parts.sum(2), 4)
     is_open = F.interpolate(patch_means, scale_factor=4.0) > 0
@@ -89,28 +97,39 @@ def gated(w: Tensor, x: Tensor) -> Tensor:
 
 
 def convolved(w: Tensor, x: Tensor) -> Tensor:
-    """Return the parts of a convolution, ReLU, and the sum over positions: x times the kernels that are active there."""
+    """Return what each pixel adds to the logits of a small CNN, (B, K, C, H, W): a convolution, ReLU, and a global sum.
+
+    A pixel adds its value times the kernel weights of all positions at which the ReLU is active and the kernel covers it.
+    """
     is_active = (F.conv2d(x, w, padding=1) > 1e-4).to(x)
     return _kernels_at(is_active, w, padding=1) * x[:, None]
 
 
 def matched(w: Tensor, x: Tensor) -> Tensor:
-    """Return the parts of a pattern detector, a convolution with global max-pooling: w x in the window that fits w best.
+    """Return what each feature adds to the logits of a pattern detector, (B, K, …): a convolution with global max-pooling.
 
-    The logit of a class is the largest response to its pattern w, so the features of that window alone add to it, and the
-    right map is 0 elsewhere. It tells a method that finds the object from one that marks all edges. Series are treated
-    as images of one row.
+    The logit of a class is the largest response to its pattern w, so only the features of the window that fits the
+    pattern best add to it, and the right map is 0 elsewhere. A method that marks all edges is not right here. Series are
+    treated as images of one row.
     """
-    images, kernels = (x, w) if x.ndim == 4 else (x[:, :, None], w[:, :, None])
+    if x.ndim == 4:
+        images, kernels = x, w
+    else:
+        images, kernels = x[:, :, None], w[:, :, None]
     response = F.conv2d(images, kernels)
-    positions = response[0, 0].numel()
-    is_best = F.one_hot(response.flatten(2).argmax(2), positions).view_as(response).to(x)
+    # 1 at the position of the largest response of each class, 0 elsewhere.
+    best_position = response.flatten(2).argmax(2)
+    is_best = F.one_hot(best_position, response[0, 0].numel()).view_as(response).to(x)
     placed = _kernels_at(is_best, kernels).view(len(x), len(w), *x.shape[1:])
     return placed * x[:, None]
 
 
 def _kernels_at(is_active: Tensor, w: Tensor, padding: int = 0) -> Tensor:
-    """Return the kernels (K, C, h, w) of each class summed over the positions (B, K, H, W) where they are active."""
+    """Return the weight that each pixel has for each class, (B, K, C, H, W), if kernels act at some positions only.
+
+    It is the sum of the kernel `w` (K, C, h, w) of the class, laid over all positions where `is_active` (B, K, …) is 1:
+    the transposed convolution.
+    """
     of_classes = []
     for c in range(len(w)):
         of_class = F.conv_transpose2d(is_active[:, c : c + 1], w[c : c + 1], padding=padding)
@@ -119,11 +138,16 @@ def _kernels_at(is_active: Tensor, w: Tensor, padding: int = 0) -> Tensor:
 
 
 def paired(w: Tensor, x: Tensor) -> Tensor:
-    """Return the parts of a product of two weighted sums, w (K, 2, …): half of it belongs to the features of each."""
-    both = w * x[:, None, None]
-    other_sum = both.flatten(3).sum(3).flip(2)
+    """Return what each feature adds to logits that are products of two weighted sums, (B, K, …); w is (K, 2, …).
+
+    The Aumann–Shapley value of a product gives half of it to the features of each factor: a feature adds half of its own
+    term times the other sum.
+    """
+    terms = w * x[:, None, None]  # (B, K, 2, …)
+    sums = terms.flatten(3).sum(3)
+    other_sum = sums.flip(2)  # that of the other factor
     other_sum = other_sum.view(*other_sum.shape, *[1] * (x.ndim - 1))
-    return 0.5 * (both * other_sum).sum(2)
+    return 0.5 * (terms * other_sum).sum(2)
 
 
 @dataclass(frozen=True)
@@ -148,8 +172,9 @@ class Truth:
         return Model(self.net, name=self.name, embedding="table" if "text" in self.tags else None)
 
     def samples(self, n: int, seed: int = 0) -> Batch:
-        """Return n samples; with the tag "region", also the region where the right map has something."""
-        ids, model = tuple(f"{i:03}" for i in range(n)), self.model()
+        """Return n random samples; with the tag "region", also the region in which the right map is not 0."""
+        ids = tuple(f"{i:03}" for i in range(n))
+        model = self.model()
         x = self.draw(rand.keys(seed, ids, self.name))
         aux = {}
         for tag, (name, dtype) in MASKS.items():
@@ -160,7 +185,9 @@ class Truth:
             predicted = model.logits(inputs, aux).argmax(1)
             # The model's own copy of the network: of texts it takes embeddings in place of token ids.
             assert isinstance(model.module, Summed)
-            maps = model.module.right(inputs, predicted).abs().sum(-1 if aux else 1)
+            right_maps = model.module.right(inputs, predicted).abs()
+            # Sets and texts, which have a mask in `aux`, have their features last; others have channels first.
+            maps = right_maps.sum(-1 if aux else 1)
             largest = maps.flatten(1).amax(1).view(-1, *[1] * (maps.ndim - 1))
             aux[REGION] = maps > 1e-3 * largest
         return Batch(ids, x, aux)

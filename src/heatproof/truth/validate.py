@@ -51,20 +51,24 @@ HEADING = "`heatproof validate{} --markdown docs/validation.md`, {} samples of e
 
 
 def validate(samples: int = FULL, seed: int = 0, only: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return one row for every axis, measure and comparison, over all models whose right map is known, or `only` some.
+    """Return how reliably each measure of each axis scores a true map better than a worse one, a row per comparison.
 
-    `wins` counts the samples on which the truer map scores better than the other, `losses` those on which it scores
-    worse, of `n`; `share` = wins / n has its Clopper–Pearson interval. `verdict` is "prefers" where the interval of
-    wins lies above ½, "misled" where that of losses does, else "blind". `needed` is how many samples a sign test takes
-    to see the preference four times out of five. For a measure without a better direction more counts as better.
+    It is tried on models whose right map is known in closed form, all of them or `only` some, with maps that are less
+    true: the right map with noise, blurred, shuffled and so on. Of the `n` samples of a comparison, `wins` counts those on
+    which the truer map scores better and `losses` those on which it scores worse; `share` = wins / n has its
+    Clopper–Pearson interval. `verdict` is "prefers" where the interval of wins lies above ½, "misled" where that of losses
+    does, else "blind". `needed` is the number of samples with which a sign test shows the preference with 80 % power. For
+    a measure without a better direction a higher score counts as better.
 
     `resilience` is the share of samples on which minor noise moves the score less than half as far as a random map does
-    (MetaQuantus' noise resilience), with its interval; `constant` the share of constant maps that got a score.
+    (the noise resilience of MetaQuantus, Hedström et al. 2023), with its interval; `constant` is the share of constant
+    maps that got a score.
     """
     by_name = {truth.name: truth for truth in truths()}
     names = list(only or by_name)
-    if unknown_names := [name for name in names if name not in by_name]:
-        raise unknown("model", unknown_names[0], by_name)
+    for name in names:
+        if name not in by_name:
+            raise unknown("model", name, by_name)
     tables: list[pd.DataFrame] = []
     for name in names:
         tables += _scores(by_name[name], samples, seed)
@@ -90,7 +94,10 @@ def _resilience(scores: pd.DataFrame) -> dict[str, float]:
 
 
 def _comparison(scores: pd.DataFrame, truer: str, other: str) -> dict[str, Any]:
-    """Return how often the truer of two maps scores better, and what follows for the measure."""
+    """Return how often the truer of two maps scores better by a measure, with an interval and a verdict.
+
+    `scores` has a row per sample and a column per map, turned so that more is better; `truer` and `other` name the maps.
+    """
     gap = pd.Series(dtype=float)
     if other in scores:
         gap = (scores[truer] - scores[other]).dropna()
@@ -117,16 +124,19 @@ def _share(k: int, n: int) -> tuple[float, float, float]:
 
 
 def _scores(truth: Truth, samples: int, seed: int) -> Iterator[pd.DataFrame]:
-    """Yield the scores of every map of one model's samples by each measure, turned so that more is better.
+    """Yield a table per measure with the scores of every map of one model, turned so that more is better.
 
-    Columns: axis, measure, better, and one for each map; a row per sample.
+    A map is the right one, made less true in some way and degree (`GRADES`). Columns: axis, measure, better, and one for
+    each map; a row per sample.
     """
     maps = {}
     for name, (how, level) in GRADES.items():
-        if how != "sobel" or "image" in truth.tags:
-            maps[name] = CallableExplainer(partial(corrupted, how, level), stochastic=False)
+        if how == "sobel" and "image" not in truth.tags:
+            continue  # an edge filter is for images
+        maps[name] = CallableExplainer(partial(corrupted, how, level), stochastic=False)
     axes, evaluations = {}, {}
     for axis in AXES:
+        # `trial` has the settings with which an axis is tried on models of a tag.
         tag = next((tag for tag in truth.tags if tag in axis.trial), None)
         if axis.evaluation is not None and tag is not None:
             axes[axis.name] = axis
@@ -152,7 +162,9 @@ def _scores(truth: Truth, samples: int, seed: int) -> Iterator[pd.DataFrame]:
 
 
 def needed(share: float, most: int = 1000) -> int:
-    """Return how many samples a one-sided sign test at 5 % needs to show such a preference with 80 % power; 0: never.
+    """Return how many samples a one-sided sign test needs at 5 %, with 80 % power, to show a preference.
+
+    `share` is the probability that a sample agrees with the preference; 0 is returned if `most` samples are not enough.
 
     >>> needed(1.0), needed(0.8), needed(0.5)
     (5, 18, 0)
@@ -173,7 +185,10 @@ def sentences(table: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _sentences_of(rows: pd.DataFrame) -> Iterator[str]:
-    """Yield what one measure prefers, is blind to and is misled by, and how stable it is under minor noise."""
+    """Yield sentences on one measure: which corruptions it recognises, is blind to and is misled by, and its resilience.
+
+    `rows` are its rows in the table of `validate`, one per corruption.
+    """
     first = records(rows)[0]
     has_direction = first.better != "neither"
     words = VERDICTS_IN_WORDS if has_direction else VERDICTS_WITHOUT_DIRECTION

@@ -17,10 +17,10 @@ from heatproof import Batch, Faithfulness, Model
 from heatproof.axes.faithfulness.realism import (
     RIDGE,
     area_and_interval,
+    detection_scores,
     discriminate,
     folds,
     outputs_and_features,
-    told_apart,
 )
 from heatproof.axes.faithfulness.summaries import detectability
 
@@ -61,7 +61,7 @@ def test_features_are_what_the_last_layer_takes() -> None:
 def test_the_mean_of_the_parts_is_the_area_over_all_pairs_within_folds() -> None:
     names = [f"s{i}" for i in range(60)]
     real, filled = gaussian(60, 3, 0), gaussian(60, 3, 1) + 0.5
-    parts = told_apart(real, filled, names, (real, filled), names, 0)
+    parts = detection_scores(real, filled, names, (real, filled), names, 0)
     place, areas = folds(names, names, 0), []
     for fold in range(5):
         held = place == fold

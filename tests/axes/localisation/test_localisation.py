@@ -76,7 +76,7 @@ def test_chance_is_the_expected_score_of_a_shuffled_map(kind, margin):
     regions = region.expand(len(shuffled), 2, 3)
     there = torch.ones_like(regions)
     scores = region_scores(shuffled.view(-1, 2, 3), regions, there, margin=margin)
-    of_grades = {"alignment", "graded_mass"}
+    of_grades = {"alignment", "graded_mass"}  # a region has no grades
     assert set(scores) == {measure.name for measure in MEASURES} - of_grades
     for name, score in scores.items():
         assert float(score.value.mean()) == pytest.approx(float(score.chance[0])), name

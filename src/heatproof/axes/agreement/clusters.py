@@ -39,10 +39,16 @@ class AgreementMatrix:
     def pairs(self) -> list[Pair]:
         """Every two explainers that were compared, those that agree most first."""
         compared = []
-        for a, b in itertools.combinations(range(len(self.explainers)), 2):
-            if np.isfinite(self.mean[a, b]):
-                scores = (float(ends[a, b]) for ends in (self.mean, self.low, self.high))
-                compared.append(Pair(self.explainers[a], self.explainers[b], *scores))
+        for i, j in itertools.combinations(range(len(self.explainers)), 2):
+            if np.isfinite(self.mean[i, j]):
+                pair = Pair(
+                    a=self.explainers[i],
+                    b=self.explainers[j],
+                    mean=float(self.mean[i, j]),
+                    low=float(self.low[i, j]),
+                    high=float(self.high[i, j]),
+                )
+                compared.append(pair)
         return sorted(compared, key=lambda pair: -pair.mean)
 
 
@@ -62,9 +68,10 @@ class Pair(NamedTuple):
 
 
 def matrix(result: AxisResult, measure: str = "spearman", level: float = LEVEL) -> AgreementMatrix:
-    """Return the agreement by one measure, with intervals of this level.
+    """Return how far the maps of every two explainers agree by one measure, with intervals at a confidence level.
 
-    A with B and B with A differ in chance alone, and are averaged.
+    A compared with B and B compared with A differ in their chance level alone: the two are averaged, and the interval
+    spans both. Explainers that agree are neighbours in the matrix.
     """
     key = f"{measure} at {level:g}"
     if key in result.cache:
@@ -72,13 +79,15 @@ def matrix(result: AxisResult, measure: str = "spearman", level: float = LEVEL) 
         return cached
     names = list(result.explainers)
     index = {name: i for i, name in enumerate(names)}
-    mean, low, high = (np.full((len(names), len(names)), np.nan) for _ in range(3))
+    shape = (len(names), len(names))
+    mean, low, high = np.full(shape, np.nan), np.full(shape, np.nan), np.full(shape, np.nan)
     scores = result.summary if level == LEVEL else summary(result.arrays, level)
     rows = scores[(scores["measure"] == measure) & scores["condition"].isin(names)]
     for row in records(rows):
         # The condition of a row is the name of the other explainer.
         pair = index[row.explainer], index[row.condition]
         mean[pair], low[pair], high[pair] = row.calibrated, row.calibrated_low, row.calibrated_high
+    # The mean of both directions, or the one that there is (`fmax` and `fmin` ignore NaN).
     has_one_direction = np.isnan(mean) | np.isnan(mean.T)
     mean = np.where(has_one_direction, np.fmax(mean, mean.T), (mean + mean.T) / 2)
     low, high = np.fmin(low, low.T), np.fmax(high, high.T)
@@ -97,9 +106,11 @@ def matrix(result: AxisResult, measure: str = "spearman", level: float = LEVEL) 
 
 
 def clustered(mean: Array) -> tuple[list[int], list[int]]:
-    """Return an order in which alike explainers are neighbours, and the number of each one's cluster.
+    """Return the positions of explainers in an order with clusters together, and the cluster of each explainer.
 
-    Clusters are those of average linkage, cut where agreement is half of the way from chance to equality.
+    `mean` (E, E) is their calibrated agreement: 0 is chance, 1 equal maps. Clusters are those of hierarchical clustering
+    with average linkage on the distance 1 − agreement, cut at an agreement of ½. They are numbered by their first
+    explainer.
 
     >>> clustered(np.array([[np.nan, 0.1, 0.9], [0.1, np.nan, 0.0], [0.9, 0.0, np.nan]]))[1]
     [0, 1, 0]

@@ -108,7 +108,10 @@ def _scores(
     other_maps: PreparedMaps,
     references: PreparedMaps,
 ) -> Iterator[Scores]:
-    """Yield the scores of an explainer against the `other` one, whose maps of reference samples give chance."""
+    """Yield how far the maps of one explainer agree with those of an `other` one, sample by sample and by each measure.
+
+    `references` are the other explainer's maps of reference samples: agreement with these is the chance level.
+    """
     values = compare(maps.profile, other_maps.profile)
     values["sign_agreement"] = same_signs(maps, other_maps)
     unrelated = compare_all(references.profile, maps.profile)
@@ -140,13 +143,17 @@ def _scores(
 
 def same_signs(a: PreparedMaps, b: PreparedMaps) -> Tensor:
     """Return the share (B,) of the values other than 0 in both maps that have the same sign; NaN where there is none."""
+    # A product is 1 for the same sign, −1 for opposite ones, 0 if a value is 0; its mean is scaled to [0, 1].
     products = (a.signs * b.signs).double()
     return (products.sum(1) / products.abs().sum(1) + 1) / 2
 
 
 def same_signs_of_all(references: PreparedMaps, maps: PreparedMaps) -> Tensor:
-    """Return the same share for every reference with every map, (R, B)."""
-    # Sums of ±1 are whole numbers, so single precision is exact.
+    """Return the share of values with the same sign for each of R reference maps with each of B maps, (R, B).
+
+    Only values other than 0 in both maps count; see `same_signs`.
+    """
+    # Matrix products sum over the values of a map. Sums of ±1 are whole numbers, so single precision is exact.
     sums = references.signs @ maps.signs.T
     counts = references.signs.abs() @ maps.signs.abs().T
     return ((sums / counts).double() + 1) / 2

@@ -42,7 +42,7 @@ def corrected_pairs(result: AxisResult, pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def lead(result: AxisResult) -> list[str]:
-    """Return sentences on which methods agree most and least, and which form a cluster."""
+    """Return the sentences at the head of the section: which methods agree most and least, and which form a cluster."""
     agreement = matrix(result)
     pairs = without_controls(result, agreement.pairs)
     if agreement.pairs and not pairs:
@@ -80,21 +80,29 @@ def _with_score(result: AxisResult, pair: Pair) -> str:
 
 
 def findings(result: AxisResult) -> Iterator[Finding]:
-    """Yield that methods disagree, where intervals show it."""
+    """Yield a warning about the pairs of methods that significantly disagree, none if there are none.
+
+    Whether a pair disagrees is decided by intervals that are corrected for the number of pairs; the text shows the
+    usual 95 % intervals.
+    """
     pairs = without_controls(result, matrix(result).pairs)
-    certain = {(p.a, p.b) for p in corrected_pairs(result, pairs) if p.high < ALIKE}
-    apart = [pair for pair in pairs if (pair.a, pair.b) in certain]
+    disagreeing = set()
+    for pair in corrected_pairs(result, pairs):
+        if pair.high < ALIKE:
+            disagreeing.add((pair.a, pair.b))
+    apart = [pair for pair in pairs if (pair.a, pair.b) in disagreeing]
     if not apart:
         return
-    farthest_first = apart[::-1]
     names = result.unmarked_names
-    pairs_in_words = [
-        f"{names[p.a]} and {names[p.b]} {with_interval(p.mean, p.low, p.high)}"
-        for p in farthest_first
-    ]
-    worst = some(pairs_in_words, 3)
-    explainers = dict.fromkeys(name for pair in apart for name in (pair.a, pair.b))
-    yield DISAGREE.filled({"some": len(apart), "all": len(pairs), "worst": worst}, explainers)
+    texts = []
+    for pair in reversed(apart):  # the lowest agreement first
+        score = with_interval(pair.mean, pair.low, pair.high)
+        texts.append(f"{names[pair.a]} and {names[pair.b]} {score}")
+    explainers: dict[str, None] = {}
+    for pair in apart:
+        explainers |= dict.fromkeys((pair.a, pair.b))
+    facts = {"some": len(apart), "all": len(pairs), "worst": some(texts, 3)}
+    yield DISAGREE.filled(facts, explainers)
 
 
 def components(result: AxisResult) -> Iterator[Component]:
@@ -113,20 +121,26 @@ def components(result: AxisResult) -> Iterator[Component]:
 
 
 def _cells(agreement: AgreementMatrix) -> pd.DataFrame:
-    """Return the cells of a matrix, the methods of a cluster under one heading, those without company last."""
+    """Return the agreement of every two methods as a table with a row per cell of the matrix.
+
+    The methods of a cluster stand together under its heading; those that are alone in their cluster come last.
+    """
     sizes = Counter(agreement.clusters)
-    has_company = [sizes[cluster] > 1 for cluster in agreement.clusters]
+    is_clustered = [sizes[cluster] > 1 for cluster in agreement.clusters]
     positions = range(len(agreement.explainers))
-    order = sorted(positions, key=lambda i: not has_company[i])
+    order = sorted(positions, key=lambda i: not is_clustered[i])
     cells = []
     for i in order:
-        heading = f"Cluster {agreement.clusters[i] + 1}" if has_company[i] else "In no cluster"
+        heading = ""
+        if any(is_clustered):
+            number = agreement.clusters[i] + 1
+            heading = f"Cluster {number}" if is_clustered[i] else "In no cluster"
         for j in order:
             cells.append(
                 {
                     "row": agreement.explainers[i],
                     "column": agreement.explainers[j],
-                    "row_group": heading if any(has_company) else "",
+                    "row_group": heading,
                     "score": agreement.mean[i, j],
                     "low": agreement.low[i, j],
                     "high": agreement.high[i, j],

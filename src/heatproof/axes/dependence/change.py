@@ -18,7 +18,7 @@ from heatproof.subject import Subject
 from heatproof.types import Batch
 
 NO_DIFFERENCE = "the maps of other samples are no different"
-LEAST_ROOM = 1e-9
+LEAST_DISTANCE = 1e-9
 """Below this distance between the maps of different samples no change can be set in relation to it."""
 
 
@@ -41,16 +41,15 @@ class CleanMaps:
 
     @classmethod
     def of(cls, subject: Subject, explainer: str, kind: str, k: int | float | str) -> CleanMaps:
-        """Return the maps of a shard's samples."""
+        """Return an explainer's maps of a shard's samples, with their similarity to its maps of the reference samples."""
         maps = subject.maps(explainer)
         profile = profile_of(maps, kind, k)
         reference_profile = profile_of(subject.references.maps(explainer), kind, k)
         ids, reference_ids = subject.batch.ids, subject.references.batch.ids
         to_references = _with_mean(compare_all(reference_profile, profile))
-        chance = {
-            measure: over_references(scores, ids, reference_ids)
-            for measure, scores in to_references.items()
-        }
+        chance = {}
+        for measure, scores in to_references.items():
+            chance[measure] = over_references(scores, ids, reference_ids)
         similarity = of_others(to_references["similarity"], ids, reference_ids)
 
         reason = reasons(maps, "the clean map")
@@ -84,10 +83,11 @@ def explain_again(
     explain: Callable[[Batch, Tensor], Tensor],
     name: str,
 ) -> ChangedMaps:
-    """Return the maps that `explain(batch, target)` makes of the samples that have a clean map.
+    """Return the maps of samples under another network or for another class, as `explain(batch, target)` makes them.
 
-    If the explainer refuses, every sample gets its message as a reason: a network of random weights may be one on which
-    the method is not defined. `name` says in reasons which map it is.
+    Samples without a usable map under the model (`clean`) are not explained again. If the explainer raises an error, as
+    it may on a network of random weights, all samples get its message as the reason why they have no map. `name` is what
+    these maps are called in reasons, such as "the map of the other class".
     """
     maps, reason = torch.full_like(clean.maps, torch.nan), list(clean.reason)
     rows = torch.tensor([not text for text in reason]).nonzero().flatten()
@@ -147,29 +147,35 @@ def change_scores(
     where: Condition,
     repeat: int = 0,
 ) -> Scores:
-    """Return the change (1 − s) / (1 − c) of each map, with similarity s and chance level c.
+    """Return how much each map changed, (1 − s) / (1 − c): 0 is not at all, 1 as much as maps of unrelated samples differ.
 
-    Chance is inside the value, so there is none beside it. A reference that scores x more than c against a sample adds
-    x (1 − s) / (1 − c)² to the change of that sample, to first order.
+    s is the similarity of the map before and after (`similar`), and c its chance level, the mean similarity to the maps
+    of reference samples. As c is part of the score, no chance level is stored beside it. How much each reference
+    contributes to the score is stored, so that the interval accounts for the choice of references: one that is x more
+    similar than c adds x (1 − s) / (1 − c)², the first-order term of the score in c.
     """
-    change, room = 1 - similar["similarity"], 1 - clean.chance["similarity"].level
-    score = change / torch.where(room > LEAST_ROOM, room, torch.nan)
-    # A map that stays the same has not changed, whatever other samples score.
+    change = 1 - similar["similarity"]
+    distance_of_unrelated = 1 - clean.chance["similarity"].level
+    is_usable = distance_of_unrelated > LEAST_DISTANCE
+    score = change / torch.where(is_usable, distance_of_unrelated, torch.nan)
+    # A map that stays the same has not changed, even where the maps of other samples are no different.
     score = torch.where(change == 0, 0.0, score)
 
-    missing = [ALONE if alone else NO_DIFFERENCE for alone in torch.isnan(room).tolist()]
+    # A chance level that is NaN has no other sample behind it.
+    has_no_chance = torch.isnan(distance_of_unrelated).tolist()
+    missing = [ALONE if is_alone else NO_DIFFERENCE for is_alone in has_no_chance]
     scores = Scores.column(clean.explainer, measure, where, score, changed.reason, missing=missing)
-    added = clean.above_chance * (score / room)
+    contributions = clean.above_chance * (score / distance_of_unrelated)  # (references, B)
     return replace(
         scores,
         repeat=repeat,
-        reference_sums=added.nansum(1),
-        reference_counts=torch.isfinite(added).sum(1),
+        reference_sums=contributions.nansum(1),
+        reference_counts=torch.isfinite(contributions).sum(1),
     )
 
 
 def entropy_rise(clean: CleanMaps, changed: ChangedMaps, where: Condition, repeat: int) -> Scores:
-    """Return (H′ − H) / H with the entropies of the map now, H′, and of the clean one, H."""
+    """Return by how much the entropy of each map rose, (H′ − H) / H, from H under the model to H′ after the change."""
     rise = entropy(changed.maps) / entropy(clean.maps) - 1
     scores = Scores.column(clean.explainer, "entropy_rise", where, rise, changed.reason)
     return replace(scores, repeat=repeat)

@@ -268,7 +268,10 @@ class Dependence(Evaluation):
     def _under_random_weights(
         self, subject: Subject, clean: CleanMaps, explainer: Explainer, network: int
     ) -> Iterator[Scores]:
-        """Yield the scores under one random network, and under those of which only some layers are random."""
+        """Yield how much the maps change under random weights: in all layers, and in growing shares of them (cascades).
+
+        `network` is the number of the random draw of weights; `clean` has the maps under the model itself.
+        """
         all_layers = self._random_network(subject, network)
         changed = _explain_with(all_layers, subject, clean, explainer)
         similar = similarities(clean, changed)
@@ -279,7 +282,8 @@ class Dependence(Evaluation):
 
         for cascade in self.cascades:
             for share in self._shares:
-                if share == 1:  # every cascade ends at the network whose layers are all random
+                if share == 1:
+                    # A cascade ends with all layers random, which was measured above.
                     yield replace(
                         dependence, measure=CASCADE_DEPENDENCE, condition=cascade, level=share
                     )
@@ -294,7 +298,10 @@ class Dependence(Evaluation):
     def _random_network(
         self, subject: Subject, network: int, cascade: str = "", share: float = 1.0
     ) -> BatchRunner:
-        """Return the model with random weights in all layers, or in a share of them; made once per run."""
+        """Return the model with random weights, in all layers or in the `share` of them that a `cascade` has reached.
+
+        The network is made once per run and shared by all explainers and shards; `network` numbers the draw.
+        """
         refit_on = subject.references.batch if self.batch_norms == "refit" else None
 
         def make() -> BatchRunner:
@@ -316,14 +323,15 @@ class Dependence(Evaluation):
         return subject.compute_once(key, make)
 
     def _for_other_classes(self, subject: Subject, clean: CleanMaps) -> Iterator[Scores]:
-        """Yield the scores of the maps of other classes, which are drawn by the id of each sample."""
-        # The lead of an answer is a single number, so no other class can be asked about.
+        """Yield how much the maps change when another class is explained; each sample's classes are drawn at random."""
+        # A task with free answers explains one number, so there is no other class.
         is_answer = isinstance(subject.model.task, Answer)
         outputs = 1 if is_answer else subject.logits.shape[1]
         keys = rand.keys(subject.seed, subject.batch.ids, "other class")
-        others = rand.permutation(keys, outputs - 1)[:, : self.classes].unbind(1)
-        for number, other in enumerate(others):
-            # Numbers from the predicted class on are raised by one, so that it is left out.
+        # Random numbers from 0 to outputs − 2, all different in a sample.
+        drawn = rand.permutation(keys, outputs - 1)[:, : self.classes]
+        for number, other in enumerate(drawn.unbind(1)):
+            # Those from the predicted class on are raised by one, so that the predicted class is left out.
             target = other + (other >= subject.target.cpu()).long()
             explain = partial(subject.explain, clean.explainer)
             changed = explain_again(
@@ -377,7 +385,7 @@ def _noise_floors(subject: Subject, clean: CleanMaps) -> Iterator[Scores]:
 
 
 def _descriptions(subject: Subject, clean: CleanMaps, explainer: Explainer) -> Iterator[Scores]:
-    """Yield what can be said of the map alone, and what it cost."""
+    """Yield what describes an explainer's maps by themselves: sparseness, entropy, completeness, error, and passes."""
     name = clean.explainer
     yield Scores.column(name, "gini", CLEAN, gini(clean.maps), clean.reason)
     yield Scores.column(name, "entropy", CLEAN, entropy(clean.maps), clean.reason)
@@ -390,7 +398,10 @@ def _descriptions(subject: Subject, clean: CleanMaps, explainer: Explainer) -> I
 
 
 def _completeness_gap(subject: Subject, clean: CleanMaps, explainer: Complete) -> Scores:
-    """Return how far the sum of each map is from what the explainer promises: |Σa − Δ| / (|Σa| + |Δ|)."""
+    """Return how far each map is from the completeness that its explainer promises: |Σa − Δ| / (|Σa| + |Δ|).
+
+    Σa is the sum of the map and Δ the number that it should be, such as the difference of the logit to a baseline.
+    """
     promise = partial(explainer.promised, subject.model)
     promised = subject.compute(promise, subject.batch, subject.target).double().cpu()
     total = clean.maps.flatten(1).double().sum(1).cpu()
@@ -425,7 +436,8 @@ def _passes_per_map(subject: Subject, name: str, explainer: Explainer) -> Scores
         return float(subject.model.passes - before)
 
     counted = subject.compute_once(("passes per map", name), count)
-    # Other people's code may call the network itself, so 0 means 0 for controls alone.
+    # Explainers of other libraries may call the network directly, where passes are not counted. So a count of 0 is
+    # believed for controls only.
     is_known = counted > 0 or explainer.control
     number = len(subject.batch)
     passes = torch.full((number,), counted if is_known else torch.nan)

@@ -34,7 +34,7 @@ IGNORES = finding_template(
     "a good model from a broken one.",
     do="Do not use it to explain this model. Every ranking marks it: ignores the model.",
 )
-UNSHOWN = finding_template(
+UNDECIDED_DEPENDENCE = finding_template(
     "dependence-unclear",
     axis="dependence",
     title="Undecided whether the map depends on the trained weights",
@@ -42,7 +42,7 @@ UNSHOWN = finding_template(
     means="From these samples one cannot say whether the map would change if the model had learned nothing.",
     do="Test more samples: four times as many halve the interval.",
 )
-ANY_CLASS = finding_template(
+IGNORES_CLASS = finding_template(
     "ignores-class",
     axis="dependence",
     title="The same map for another class",
@@ -91,7 +91,9 @@ def lead(result: AxisResult) -> list[str]:
 
 
 def verdict_sentence(table: pd.DataFrame, noun: str) -> str:
-    """Return how many methods (or controls, by the noun) depend on the trained weights, with their scores.
+    """Return a sentence on how many methods depend on the trained weights, with their scores.
+
+    `table` has a row per explainer: explainer, score, low, high and verdict. `noun` is "method" or "control".
 
     >>> row = dict(score=0.0, low=0.0, high=0.0)
     >>> one = pd.DataFrame([dict(row, explainer="a", verdict="blind")])
@@ -155,7 +157,7 @@ def _all_of(n: int) -> str:
 
 
 def _class_sentences(methods: pd.DataFrame) -> list[str]:
-    """Return what becomes of the maps of the methods when another class is explained."""
+    """Return a sentence on whether the maps change when another class is explained; none where that was not measured."""
     scored = methods[methods["class_low"].notna()]
     if scored.empty:
         return []
@@ -180,7 +182,7 @@ def _class_sentences(methods: pd.DataFrame) -> list[str]:
 
 
 def _network_sentences(result: AxisResult, table: pd.DataFrame) -> list[str]:
-    """Return how far the means of single random networks lie apart, where they do."""
+    """Return a sentence on how far the scores under single random networks differ, for the explainer where they do most."""
     spread = table["most"] - table["least"]
     if not (spread > 0).any():
         return []
@@ -201,24 +203,31 @@ def _with_scores(table: pd.DataFrame, prefix: str = "") -> str:
 
 
 def findings(result: AxisResult) -> Iterator[Finding]:
-    """Yield what one evaluation of dependence shows of the methods, in no particular order."""
+    """Yield warnings about methods whose maps do not, or may not, depend on the model.
+
+    Dependence is how much a map changes when the trained weights are replaced by random ones (0: not at all; 1: as much
+    as maps of unrelated samples differ). There are warnings about methods that ignore the weights or the explained class,
+    about undecided ones, about changes that may be random noise of the method itself, and about few random networks.
+    """
     table = overview(result)
     methods = table[~table["control"].astype(bool)]
-    blind = methods["verdict"] == BLIND
-    seeing = methods[~blind]
-    has_interval = seeing["low"].notna()
-    rows_of_findings = [
-        (IGNORES, methods[blind], ""),
-        (UNSHOWN, seeing[(seeing["verdict"] == UNDECIDED) & has_interval], ""),
-        (ANY_CLASS, seeing[seeing["class_verdict"] == BLIND], "class_"),
-    ]
-    for finding, rows, prefix in rows_of_findings:
-        if len(rows):
-            scores = _with_scores(result.unmarked(rows), prefix)
-            facts = {"bound": NEGLIGIBLE, "scores": scores}
-            yield finding.filled(facts, rows["explainer"])
 
-    noisy = seeing[seeing["above_floor_low"] <= 0]
+    ignores_weights = methods["verdict"] == BLIND
+    if ignores_weights.any():
+        yield _finding_with_scores(IGNORES, result, methods[ignores_weights])
+
+    # Of a method that ignores the weights nothing more needs to be said.
+    others = methods[~ignores_weights]
+    undecided = others[(others["verdict"] == UNDECIDED) & others["low"].notna()]
+    if len(undecided):
+        yield _finding_with_scores(UNDECIDED_DEPENDENCE, result, undecided)
+
+    ignores_class = others[others["class_verdict"] == BLIND]
+    if len(ignores_class):
+        yield _finding_with_scores(IGNORES_CLASS, result, ignores_class, prefix="class_")
+
+    # Significantly above the noise floor is a method whose interval of (dependence − noise floor) lies above 0.
+    noisy = others[others["above_floor_low"] <= 0]
     if len(noisy):
         columns = ["explainer", "above_floor", "above_floor_low", "above_floor_high"]
         above_floor = noisy[columns].set_axis(["explainer", "score", "low", "high"], axis=1)
@@ -231,6 +240,17 @@ def findings(result: AxisResult) -> Iterator[Finding]:
         text = f"{_count(networks)} random network{plural}"
         change = {"evaluations": [{"dependence": {"draws": FEW_NETWORKS}}]}
         yield NETWORKS.filled({"networks": text, "enough": FEW_NETWORKS}, change=change)
+
+
+def _finding_with_scores(
+    template: Finding, result: AxisResult, rows: pd.DataFrame, prefix: str = ""
+) -> Finding:
+    """Return a finding about the explainers in `rows`, with the score of each in its text.
+
+    `prefix` names the columns of the score: "" for dependence on the weights, "class_" for that on the class.
+    """
+    facts = {"bound": NEGLIGIBLE, "scores": _with_scores(result.unmarked(rows), prefix)}
+    return template.filled(facts, rows["explainer"])
 
 
 COLUMNS = {
@@ -301,7 +321,11 @@ def _scores_of_weights_and_class(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _cascade_points(result: AxisResult) -> pd.DataFrame:
-    """Return the curves of all cascades, from the model, whose map is unchanged, to all layers random."""
+    """Return the points of the curves of dependence by the share of layers with random weights.
+
+    Layers are randomised one after the other, from the output or from the input. Every curve starts at (0, 0): with no
+    random layer the map is unchanged.
+    """
     summary = result.summary
     measured = (summary["measure"] == CASCADE_DEPENDENCE) & summary["mean"].notna()
     steps = summary[measured].sort_values("level", kind="stable")
@@ -314,13 +338,14 @@ def _cascade_points(result: AxisResult) -> pd.DataFrame:
 
 
 def _described(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of `overview` with the texts of those cells that are not a number with two decimals."""
+    """Return the rows of `overview` as the report prints them, with texts for what is not a number with two decimals."""
+    # A table prints an interval beside a score from the columns with its name and _low, _high.
     rows = table.rename(columns={"class_low": "class_score_low", "class_high": "class_score_high"})
+    ranges = []
+    for lowest, highest in zip(rows["least"], rows["most"], strict=True):
+        ranges.append(f"{number(lowest)} – {number(highest)}")
     return rows.assign(
-        each_network=[
-            f"{number(least)} – {number(most)}"
-            for least, most in zip(rows["least"], rows["most"], strict=True)
-        ],
+        each_network=ranges,
         completeness_gap=[number(gap, 3) for gap in rows["completeness_gap"]],
         passes=[number(passes, 0) for passes in rows["passes"]],
     )

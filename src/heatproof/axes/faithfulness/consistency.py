@@ -105,18 +105,21 @@ def agreement(
 
 
 def _interval(correlations: Correlations, level: float) -> tuple[Array, Array]:
-    """Return the ends (K,) of intervals: quantiles of the draws or their mirror images, whichever reach further.
+    """Return confidence intervals (low, high), (K,) each, of K rank correlations from their bootstrap draws.
 
-    Noise in the means weakens a rank correlation, and resampling adds noise: the draws lie below the value as the
-    value lies below the truth. So their quantiles alone miss the truth above, and the mirror images alone, 2·value −
-    quantile, shrink to a point at a value of 1. What noise took from a correlation is given back by dividing ends
-    that point away from 0 by the reliability of the means: where methods differ by no more than noise, any
-    correlation is possible. Of 95 % intervals, 98 % and more covered with 30 and 100 samples, 4 and 8 methods.
+    The interval is the union of the percentile and the basic bootstrap interval. Noise in the mean scores weakens a rank
+    correlation, and resampling adds noise, so the draws lie below the value as the value lies below the truth: percentile
+    intervals alone miss the truth above. Basic intervals alone, 2·value − quantile, shrink to a point at a value of 1.
+
+    The ends are then corrected for attenuation (Spearman 1904): those that point away from 0 are divided by the
+    reliability of the means, since any correlation is possible where methods differ by no more than noise. In simulations
+    with 30 and 100 samples, 4 and 8 methods, 98 % and more of the 95 % intervals covered the truth.
     """
     values, reliability = correlations.values, correlations.reliability
     lower_quantile, upper_quantile = percentiles(correlations.draws, level)
-    low = np.minimum(lower_quantile, 2 * values - upper_quantile)
-    high = np.maximum(upper_quantile, 2 * values - lower_quantile)
+    basic_low, basic_high = 2 * values - upper_quantile, 2 * values - lower_quantile
+    low = np.minimum(lower_quantile, basic_low)
+    high = np.maximum(upper_quantile, basic_high)
     low = np.where(low < 0, low / reliability, low)
     high = np.where(high > 0, high / reliability, high)
     return np.clip(low, -1, 1), np.clip(high, -1, 1)
@@ -125,37 +128,47 @@ def _interval(correlations: Correlations, level: float) -> tuple[Array, Array]:
 def _correlations(
     pairs: list[tuple[Array, Array]], paired: bool, resamples: int, seed: int
 ) -> Correlations:
-    """Return the rank correlations of K pairs of scores, (E, N) and (E, M) each, with their bootstrap draws."""
+    """Return the rank correlations of K pairs of strategies, with their bootstrap draws and reliabilities.
+
+    A pair has the scores of E explainers under both strategies, (E, N) and (E, M). If `paired`, both have the same N
+    samples, and the bootstrap draws the same ones for both.
+    """
     values, draws, reliability = [], [], []
     for a, b in pairs:
         counts_a = bootstrap_counts(a.shape[1], resamples, seed)
         counts_b = counts_a if paired else bootstrap_counts(b.shape[1], resamples, seed + 1)
         means_a, means_b = mean_of_finite(a), mean_of_finite(b)
         draws_a, draws_b = resampled_means(a, counts_a), resampled_means(b, counts_b)
-        values.append(float(spearman(_settled(means_a), _settled(means_b))))
-        draws.append(spearman(_settled(draws_a), _settled(draws_b)))
-        # Noise in either weakens the correlation by the root of its reliability (Spearman's attenuation).
-        of_both = _reliability(means_a, draws_a) * _reliability(means_b, draws_b)
-        reliability.append(math.sqrt(of_both))
+        values.append(float(spearman(_without_rounding(means_a), _without_rounding(means_b))))
+        draws.append(spearman(_without_rounding(draws_a), _without_rounding(draws_b)))
+        # Noise in either weakens the correlation by the root of its reliability (attenuation, Spearman 1904).
+        product = _reliability(means_a, draws_a) * _reliability(means_b, draws_b)
+        reliability.append(math.sqrt(product))
     return Correlations(
         np.asarray(values, dtype=np.float64), np.stack(draws, -1), np.asarray(reliability)
     )
 
 
 def _reliability(means: Array, draws: Array) -> float:
-    """Return the share of the variance between the means (E,) that is not noise, given their draws (resamples, E)."""
+    """Return the reliability of the mean scores of E explainers: the share of their variance that is not noise.
+
+    `means` (E,) are the scores, and `draws` (resamples, E) their bootstrap draws, whose variance estimates the noise.
+    """
     between = float(means.var(ddof=1))
     if not between > 0:
         return LEAST_RELIABILITY
+    # Noise that moves all explainers alike does not change their ranking.
     deviations = draws - draws.mean(-1, keepdims=True)
     noise = float(np.nanvar(deviations, axis=0).sum()) / (len(means) - 1)
     return float(np.clip(1 - noise / between, LEAST_RELIABILITY, 1))
 
 
-def _settled(means: Array) -> Array:
-    """Return means without their last digits, where the rounding of equal accuracies would break ties."""
+def _without_rounding(means: Array) -> Array:
+    """Return mean scores to six digits of the largest, for ranking: rounding errors would break ties of equal scores."""
     largest = np.nanmax(np.abs(means), initial=0.0)
-    return np.asarray(np.round(means / largest, 6) if largest > 0 else means)
+    if largest > 0:
+        means = np.round(means / largest, 6)
+    return np.asarray(means)
 
 
 def consistency(
@@ -190,10 +203,10 @@ def consistency(
         rows = rows[rows["role"] != CONTROL]
     records: list[dict[str, Any]] = []
     for (dataset, model), group in rows.groupby(["dataset", "model"], sort=False, observed=True):
-        by_evaluation = {
-            str(name): _strategies(of_evaluation, is_retrained=name == retrained)
-            for name, of_evaluation in group.groupby("evaluation", sort=False, observed=True)
-        }
+        by_evaluation: dict[str, dict[str, Strategy]] = {}
+        for name, of_evaluation in group.groupby("evaluation", sort=False, observed=True):
+            is_retrained = name == retrained
+            by_evaluation[str(name)] = _strategies(of_evaluation, is_retrained)
         after_retraining = by_evaluation.get(retrained, {})
         for evaluation, strategies in by_evaluation.items():
             pairs = list(_pairs_within(strategies, pairing))
@@ -222,7 +235,11 @@ def consistency(
 
 
 def _strategies(rows: pd.DataFrame, is_retrained: bool) -> dict[str, Strategy]:
-    """Return the strategies in the rows of one evaluation, by name; repeats of a row are averaged."""
+    """Return the strategies of one evaluation by name, each with the scores of all explainers at every fraction removed.
+
+    A strategy is an imputer and an order of removal. Repeats, such as several retrained networks, are averaged. Scores
+    are turned so that larger is better: what is left after the most relevant features were removed counts negative.
+    """
     strategies = {}
     rows = rows.assign(value=rows["value"].where(rows["status"] == "ok").astype(np.float64))
     keys = ["condition", "imputer", "order"]
@@ -270,20 +287,29 @@ def _pairs_between(
 
 
 def _paired_fractions(a: Strategy, b: Strategy, pairing: Pairing) -> list[tuple[float, float]]:
-    """Return the fractions f of a with that of b beside them: f too, or 1 − f where the masks of two orders are paired."""
+    """Return which fraction of strategy b each fraction f of strategy a is compared with, as pairs.
+
+    It is f too. With pairing "mask" it is 1 − f for opposite orders of removal: removing the most relevant f, or the least
+    relevant 1 − f, divides the features at the same value. Fractions that b does not have are left out.
+    """
     # Rounded, as 1 − 0.9 is not quite 0.1.
     of_b = {round(fraction, 9): fraction for fraction in b.scores}
-    turns = pairing == "mask" and a.order != b.order
+    is_complement = pairing == "mask" and a.order != b.order
     pairs = []
     for fraction in a.scores:
-        partner = round(1 - fraction if turns else fraction, 9)
-        if partner in of_b:
-            pairs.append((fraction, of_b[partner]))
+        counterpart = 1 - fraction if is_complement else fraction
+        counterpart = round(counterpart, 9)
+        if counterpart in of_b:
+            pairs.append((fraction, of_b[counterpart]))
     return pairs
 
 
 def _rows_of(pair: Pair, level: float, resamples: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Yield the correlation of a pair at each fraction, then their mean with level NaN."""
+    """Yield the table rows of two strategies: their rank correlation at each fraction, then the mean (level NaN).
+
+    Each row has the interval and the numbers of explainers and samples. With fewer than three explainers or no sample
+    there is no correlation.
+    """
     scores, is_paired = _comparable_scores(pair)
     if not scores:
         return
@@ -318,31 +344,41 @@ def _rows_of(pair: Pair, level: float, resamples: int, seed: int) -> Iterator[di
 
 
 def _comparable_scores(pair: Pair) -> tuple[list[tuple[Array, Array]], bool]:
-    """Return the scores of both strategies at each fraction, (E, N) and (E, M), and whether samples are paired.
+    """Return the scores of two strategies at each fraction, (E, N) and (E, M), and whether their samples are paired.
 
-    They are of the explainers that both have and, if the strategies share samples, of those samples.
+    Only the explainers that both strategies have are compared, and if they share samples, only on those (paired).
     """
     a, b = pair.a, pair.b
+    samples_of_b = set(b.samples)
     explainers = [name for name in a.explainers if name in b.explainers]
-    shared = [sample for sample in a.samples if sample in set(b.samples)]
-
-    def chosen(strategy: Strategy, fraction: float) -> Array:
-        rows = [strategy.explainers.index(name) for name in explainers]
-        scores = strategy.scores[fraction][rows]
-        if not shared:
-            return scores
-        return scores[:, [strategy.samples.index(sample) for sample in shared]]
-
-    scores = [(chosen(a, f), chosen(b, g)) for f, g in pair.fractions]
-    # An explainer without any score has no rank, so the others are compared without it.
-    is_ranked = np.ones(len(explainers), dtype=bool)
-    for of_a, of_b in scores:
-        is_ranked &= np.isfinite(of_a).any(1) & np.isfinite(of_b).any(1)
+    shared = [sample for sample in a.samples if sample in samples_of_b]
     is_paired = bool(shared)
-    comparable = [
-        _on_common_samples(of_a[is_ranked], of_b[is_ranked], is_paired) for of_a, of_b in scores
-    ]
+    scores = []
+    for fraction_a, fraction_b in pair.fractions:
+        scores_a = _scores_at(a, fraction_a, explainers, shared)
+        scores_b = _scores_at(b, fraction_b, explainers, shared)
+        scores.append((scores_a, scores_b))
+
+    # An explainer without any score at some fraction has no rank there, so it is left out.
+    is_ranked = np.ones(len(explainers), dtype=bool)
+    for scores_a, scores_b in scores:
+        is_ranked &= np.isfinite(scores_a).any(1) & np.isfinite(scores_b).any(1)
+    comparable = []
+    for scores_a, scores_b in scores:
+        comparable.append(_on_common_samples(scores_a[is_ranked], scores_b[is_ranked], is_paired))
     return comparable, is_paired
+
+
+def _scores_at(
+    strategy: Strategy, fraction: float, explainers: list[str], samples: list[str]
+) -> Array:
+    """Return the scores of some explainers and samples at one fraction removed; all samples if none are named."""
+    rows = [strategy.explainers.index(name) for name in explainers]
+    scores = strategy.scores[fraction][rows]
+    if not samples:
+        return scores
+    columns = [strategy.samples.index(sample) for sample in samples]
+    return scores[:, columns]
 
 
 def _on_common_samples(a: Array, b: Array, paired: bool) -> tuple[Array, Array]:

@@ -166,7 +166,10 @@ def _may_leak(result: AxisResult) -> Iterator[Finding]:
 
 
 def _rankings(result: AxisResult) -> Iterator[Finding]:
-    """Yield strategies whose rankings of methods significantly disagree."""
+    """Yield warnings about orders of removal, and about imputers, that rank the methods significantly differently.
+
+    The ranking then depends on an arbitrary choice: the whole interval of the rank correlation is below ½.
+    """
     pairs = consistency(result.rows, readout(result))
     pairs = pairs[pairs["level"].isna() & (pairs["high"] < AGREE)]
     words = kind_of_data(result)
@@ -198,7 +201,10 @@ def _rankings(result: AxisResult) -> Iterator[Finding]:
 
 
 def _unreal(result: AxisResult) -> Iterator[Finding]:
-    """Yield imputers whose filled inputs the model's own features tell from real ones, with the smallest such share."""
+    """Yield a warning about imputers whose filled-in inputs do not look real to the model.
+
+    A classifier on the model's features tells them from real inputs; the smallest share removed where it does is named.
+    """
     areas = detectability(result.rows)
     seen = areas[areas["low"] > DETECTABLE] if len(areas) else areas
     if seen.empty:

@@ -41,17 +41,22 @@ class Bank:
 
 
 def random_masks(keys: Tensor, counts: Tensor, sizes: Tensor, n: int) -> Tensor:
-    """Return which features each of R masks removes, (R, n) boolean: `sizes` of the first `counts`, at random.
+    """Return R random sets of features to remove, (R, n) boolean: sizes[r] of the first counts[r] features.
+
+    Every set of that size is equally likely, and is fixed by the random key of its row.
 
     >>> random_masks(rand.keys(0, ["a"], "masks"), torch.tensor([4]), torch.tensor([3]), 5).sum().item()
     3
     """
     bits = rand.bits(keys, n)
-    is_absent = torch.arange(n, device=bits.device) >= counts[:, None]
-    random_order = bits.masked_fill(is_absent, torch.iinfo(torch.int64).max)
-    random_order = random_order.argsort(dim=1, stable=True)
-    is_removed = torch.arange(n, device=bits.device) < sizes[:, None]
-    return torch.zeros_like(is_removed).scatter(1, random_order, is_removed)
+    feature = torch.arange(n, device=bits.device)
+    # Sorting by random numbers gives a random order; features that a sample does not have come last.
+    is_absent = feature >= counts[:, None]
+    bits = bits.masked_fill(is_absent, torch.iinfo(torch.int64).max)
+    random_order = bits.argsort(dim=1, stable=True)
+    # The first sizes[r] features in that order are removed: mask[r, random_order[r, i]] = (i < sizes[r]).
+    is_among_first = feature < sizes[:, None]
+    return torch.zeros_like(is_among_first).scatter(1, random_order, is_among_first)
 
 
 def fill_bank(
@@ -67,12 +72,13 @@ def fill_bank(
     seed: int = 0,
     counts: Tensor | None = None,
 ) -> Bank:
-    """Remove `masks` random sets of features from each sample, as many of each size in `subsets` as possible.
+    """Return what M random masks do to each sample: by how much the class's logit drops, and what each map predicted.
 
-    `segments` (B, H, W) labels the features, `maps` (E, B, H, W) are E explanations summed over channels, `clean`
-    (B, classes) the logits of the whole samples. With `counts` (B,) only that many features of each sample are ever
-    removed, the first ones. A set holds ⌊f·n + ½⌋ features, at least one and at most n − 1.
-    The draws are keyed by seed and sample, so they are the same for every explainer and in every batch.
+    Each of the M = `masks` masks removes a random set of features; their sizes are the fractions f in `subsets` in turn,
+    ⌊f·n + ½⌋ of n features, at least one and at most n − 1. `segments` (B, H, W) labels the features, `maps`
+    (E, B, H, W) are E explanations summed over channels, `clean` (B, classes) the logits of the whole samples. With
+    `counts` (B,) only the first counts[b] features of a sample are ever removed. The draws are fixed by the seed and the
+    sample's id, so they are the same for every explainer and in every batch.
 
     >>> def black(x, keep, ids, seed):
     ...     return x * keep[:, None]
@@ -133,9 +139,11 @@ def _mask_sizes(level: Tensor, counts: Tensor) -> Tensor:
 
 
 def infidelity(mass: Tensor, drop: Tensor, scaled: bool = False) -> Tensor:
-    """Return the mean over masks of (β · mass − drop)², (B, M) each to (B,); smaller is better.
+    """Return the infidelity of each map (B,), the mean over masks of (β · mass − drop)²; smaller is better.
 
-    β = 1, or if `scaled` the factor Σ mass · drop / Σ mass² that fits the map best, for maps without a unit.
+    `mass` (B, M) is the sum of a map over what each of M masks removes, and `drop` (B, M) by how much the logit fell. β
+    is 1, as in Yeh et al. 2019, or if `scaled` the factor Σ mass · drop / Σ mass² that fits the map best, for maps that
+    are not in the unit of the logit.
 
     >>> mass, drop = torch.tensor([[1.0, 2.0]]), torch.tensor([[2.0, 4.0]])
     >>> infidelity(mass, drop).item(), infidelity(mass, drop, scaled=True).item()
@@ -154,12 +162,13 @@ def correlation(
     scale: Tensor | None = None,
     area: Tensor | None = None,
 ) -> Tensor:
-    """Return Pearson's correlation over masks of mass and drop, (B, M) each to (B,); NaN where one does not vary.
+    """Return Pearson's correlation over M masks of a map's mass and the logit's drop, (B,); NaN where one does not vary.
 
-    With `size` (B, M) both are centred within the masks of each size, so that larger sets, which hold more of
-    everything, do not make a correlation by themselves. With `area` (B, M) what grows with the removed area is taken
-    off both, for the same reason: it is the partial correlation, and uninformative maps score 0 whatever the sizes of
-    the features. `scale` (B,) is the size of the numbers whose difference the drop is: rounding errors grow with it.
+    `mass` (B, M) is the sum of a map over what each mask removes, `drop` (B, M) by how much the logit fell. Larger masks
+    have more of both, which would make a correlation by itself. So with `size` (B, M), the number of removed features,
+    both are centred within the masks of each size, and with `area` (B, M), the number of removed positions, the partial
+    correlation given the area is returned; uninformative maps then score 0. `scale` (B,) is the size of the logits:
+    differences that are small against it are rounding errors.
 
     >>> correlation(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[2.0, 4.0, 8.0]])).tolist()
     [1.0]
@@ -170,32 +179,40 @@ def correlation(
     same_size = (size[:, :, None] == size[:, None]).to(mass.dtype)
     averaging = same_size / same_size.sum(2, keepdim=True)
 
-    def centred(values: Tensor) -> Tensor:
-        return values - (averaging @ values[..., None])[..., 0]
-
-    a, b = centred(mass), centred(drop)
+    a, b = _centred(mass, averaging), _centred(drop, averaging)
     if area is not None:
-        c = centred(area)
-        c = c / c.square().sum(1, keepdim=True).sqrt().clamp(min=1e-9)
-        a = a - (a * c).sum(1, keepdim=True) * c
-        b = b - (b * c).sum(1, keepdim=True) * c
+        # Partial correlation: the component along the direction of the area is taken off both.
+        c = _centred(area, averaging)
+        direction = c / c.square().sum(1, keepdim=True).sqrt().clamp(min=1e-9)
+        a = a - (a * direction).sum(1, keepdim=True) * direction
+        b = b - (b * direction).sum(1, keepdim=True) * direction
 
+    # What is left may be rounding errors alone.
     largest_mass = mass.abs().amax(1)
     largest_drop = drop.abs().amax(1)
     if scale is not None:
         largest_drop = torch.maximum(scale.abs(), largest_drop)
-    is_flat = (a.abs().amax(1) <= RESOLUTION * largest_mass) | (
-        b.abs().amax(1) <= RESOLUTION * largest_drop
-    )
+    is_mass_flat = a.abs().amax(1) <= RESOLUTION * largest_mass
+    is_drop_flat = b.abs().amax(1) <= RESOLUTION * largest_drop
+
     pearson = (a * b).sum(1) / ((a * a).sum(1) * (b * b).sum(1)).sqrt()
-    return pearson.clamp(-1, 1).masked_fill(is_flat, torch.nan)
+    return pearson.clamp(-1, 1).masked_fill(is_mass_flat | is_drop_flat, torch.nan)
+
+
+def _centred(values: Tensor, averaging: Tensor) -> Tensor:
+    """Return values (B, M) less their means over groups, as given by a matrix (B, M, M) that averages within them."""
+    means = (averaging @ values[..., None])[..., 0]
+    return values - means
 
 
 def scores(bank: Bank, which: int, scale: Tensor | None = None) -> dict[tuple[str, float], Tensor]:
-    """Return what the bank says about map number `which`: one number per sample, (B,), by (measure, level).
+    """Return the metrics of random masks for one map of each sample: (B,) values by (measure, level).
 
-    `sensitivity_n` is the correlation over the masks of one size, at the level of that size;
-    `faithfulness_correlation` is over all masks, centred within each size; both without what goes with the area.
+    `bank` holds the drop of the logit under every mask and the mass that each map gives to the removed features, and
+    `which` is the number of the map. `infidelity` is the mean squared difference of mass and drop (Yeh et al. 2019),
+    `sensitivity_n` their correlation over the masks of one size, which is its level (Ancona et al. 2018), and
+    `faithfulness_correlation` that over all masks, centred within each size (Bhatt et al. 2020). From both correlations
+    the effect of the removed area is taken off; `scale` (B,) is the size of the logits, for their rounding errors.
 
     >>> exact = torch.tensor([[1.0, 2.0, 4.0, 3.0]], dtype=torch.float64)
     >>> size = torch.tensor([[1, 1, 5, 5]])

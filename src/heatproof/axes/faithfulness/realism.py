@@ -34,9 +34,11 @@ RIDGE = 0.1
 
 
 def outputs_and_features(model: Model, batch: Batch) -> Tensor:
-    """Return logits and, beside them, the input of the last linear layer or convolution, (B, classes + D) float32.
+    """Return what the model computes of each sample: its logits and its penultimate activations, (B, classes + D) float32.
 
-    Positions are averaged. The logits stand in for features if no such layer keeps the samples of a batch apart.
+    A classifier is trained on them to tell filled inputs from real ones. The activations are the input of the last linear
+    layer or convolution that runs, averaged over positions. Where that input has another number of rows than the batch
+    (a layer that mixes samples, or none at all), the logits are used in their place.
 
     >>> net = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
     >>> outputs_and_features(Model(net), Batch(("a",), torch.zeros(1, 3))).shape
@@ -63,22 +65,26 @@ def outputs_and_features(model: Model, batch: Batch) -> Tensor:
 
     features = logits
     if last is not None and len(last[1]) == len(inputs):
-        layer, values = last[0], last[1][: len(batch)].float()
-        features = values
-        # Channels are last for a linear layer, and follow the batch for a convolution.
-        first = 1 if isinstance(layer, nn.Linear) else 2
-        end = values.ndim - 1 if isinstance(layer, nn.Linear) else values.ndim
-        if end > first:
-            features = values.mean(tuple(range(first, end)))
+        layer, layer_input = last
+        features = layer_input[: len(batch)].float()
+        # The channels come last in the input of a linear layer, and second in that of a convolution.
+        if isinstance(layer, nn.Linear):
+            position_axes = tuple(range(1, features.ndim - 1))
+        else:
+            position_axes = tuple(range(2, features.ndim))
+        if position_axes:
+            features = features.mean(position_axes)
     if features.shape[1] > WIDEST:
         features = F.adaptive_avg_pool1d(features[:, None], WIDEST)[:, 0]
     return torch.cat([logits, features], 1)
 
 
 def discriminate(real: Tensor, filled: Tensor, queries: Sequence[Tensor]) -> list[Tensor]:
-    """Return how filled each query (…, D) looks to a ridge classifier fitted on `real` and `filled` (n, D), (…,).
+    """Return how much each query (…, D) looks like a filled input, (…,): the output of a ridge classifier.
 
-    Features are standardised by the fitted samples; with Z (2n, D) and y = ∓1 the weights are Zᵀ (Z Zᵀ + λ I)⁻¹ y.
+    The classifier is fitted on the features of `real` and `filled` inputs (n, D), standardised by their mean and
+    deviation. With those features Z (2n, D) and the labels y = −1 for real, 1 for filled, the weights of ridge regression
+    in its dual form are Zᵀ (Z Zᵀ + λ I)⁻¹ y, which solves a system of 2n equations instead of D.
 
     >>> low, high = torch.zeros(4, 1), torch.ones(4, 1)
     >>> first, second = discriminate(low, high, [low[:1], high[:1]])
@@ -100,7 +106,10 @@ def discriminate(real: Tensor, filled: Tensor, queries: Sequence[Tensor]) -> lis
 
 
 def folds(ids: Sequence[str], population: Sequence[str], seed: int) -> Tensor:
-    """Return the fold of each sample, (B,): members of the population in turn, so that folds are equal, others by a draw.
+    """Return the cross-validation fold of each sample, (B,).
+
+    The samples `population`, on which the classifiers are fitted, are dealt to the folds in turn, so that folds are of
+    equal size; every other sample is put into a random fold, the same in every run with this seed.
 
     >>> folds(["b", "x"], ["a", "b"], 0)[0].item()
     1
@@ -113,7 +122,7 @@ def folds(ids: Sequence[str], population: Sequence[str], seed: int) -> Tensor:
     return torch.tensor(fold_of_sample)
 
 
-def told_apart(
+def detection_scores(
     real: Tensor,
     filled: Tensor,
     ids: Sequence[str],
@@ -121,15 +130,17 @@ def told_apart(
     names: Sequence[str],
     seed: int,
 ) -> Tensor:
-    """Return each sample's part in the area under the ROC curve, (B,) float64; their mean is the area.
+    """Return how well each sample's filled version can be told from real inputs, (B,) float64, from 0 to 1.
 
-    `real` and `filled` (B, D) are features of the samples, `peers` those of the population (R, D), whose ids are
-    `names`. Of the peers in the sample's fold but itself, vᵢ is the mean of the share whose real version looks less
-    filled than the sample's filled one, and of the share whose filled version looks more filled than the sample's real
-    one; ties ½.
+    The mean over samples is the area under the ROC curve of a classifier of real and filled inputs: ½ is guessing.
+    `real` and `filled` (B, D) are the features of the samples, and `peers` the real and the filled features (R, D) of a
+    reference population with the ids `names`. For each fold a classifier is fitted on the peers outside it. The score of
+    a sample in the fold is the mean of two shares of the peers in the fold, other than the sample itself: of those whose
+    real version looks less filled than the sample's filled one, and of those whose filled version looks more filled than
+    the sample's real one. A tie counts ½.
 
     >>> x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-    >>> told_apart(x, x + 9, (names := [str(i) for i in range(60)]), (x, x + 9), names, 0).mean().item()
+    >>> detection_scores(x, x + 9, (names := [str(i) for i in range(60)]), (x, x + 9), names, 0).mean().item()
     1.0
     """
     peers_real, peers_filled = peers
@@ -139,7 +150,7 @@ def told_apart(
     fold_of_sample, fold_of_peer = folds(ids, names, seed), folds(names, names, seed)
     is_another = ~itself(tuple(ids), tuple(names)).T
 
-    parts = torch.full((len(ids),), torch.nan, dtype=torch.float64)
+    scores = torch.full((len(ids),), torch.nan, dtype=torch.float64)
     for fold in range(FOLDS):
         rows = (fold_of_sample == fold).nonzero().flatten()
         held_out = fold_of_peer == fold
@@ -148,23 +159,27 @@ def told_apart(
         queries = [filled[rows], real[rows], peers_filled[held_out], peers_real[held_out]]
         looks = discriminate(peers_real[~held_out], peers_filled[~held_out], queries)
         sample_filled, sample_real, peer_filled, peer_real = looks
-        # A sign is 1 for right, 0 for a tie and −1 for wrong; half the sum of two, from 0 to 1.
+        # A sign is 1 for right, 0 for a tie and −1 for wrong; the sum of two, from −2 to 2, is scaled to [0, 1].
         right_about_filled = (sample_filled[:, None] - peer_real).sign()
         right_about_real = (peer_filled - sample_real[:, None]).sign()
         wins = (right_about_filled + right_about_real) / 4 + 0.5
         counts = is_another[rows][:, held_out].double()
-        parts[rows] = (wins * counts).sum(1) / counts.sum(1)
-    return parts
+        scores[rows] = (wins * counts).sum(1) / counts.sum(1)
+    return scores
 
 
 def area_and_interval(
     values: NDArray[np.float64], population: int, z: float = 1.96
 ) -> tuple[float, float, float]:
-    """Return the area under the ROC curve from the parts of N samples, and its 95 % interval (area, low, high).
+    """Return the area under the ROC curve from the scores of N samples, and its 95 % interval: (area, low, high).
 
-    The parts compare N samples with R of the population, which are among them, so a sample counts as both: with s²
-    the variance of the parts, SE² = s² (3/N + 1/R), which is the usual 4 s²/N of a U-statistic where all are peers.
-    The interval is Wilson's for as many answers as have this standard error, at most R.
+    `values` (N,) are the scores of `detection_scores`, whose mean is the area; NaN below 50 samples. Each sample was
+    compared with R reference samples (`population`), which are among the N. With s² the variance of the scores, the
+    squared standard error is SE² = s² (3/N + 1/R). If every sample is a reference, R = N, this is 4 s²/N, the usual
+    variance of a U-statistic of pairs (Hoeffding 1948).
+
+    The interval is Wilson's for a proportion, which stays within [0, 1]. In place of the number of trials it takes the
+    number whose proportion would have this standard error, at most R.
 
     >>> [round(end, 3) for end in area_and_interval(np.ones(100), 100)]
     [1.0, 0.963, 1.0]
@@ -174,10 +189,12 @@ def area_and_interval(
     if n < FEWEST:
         return math.nan, math.nan, math.nan
     area = float(values.mean())
-    variance = float(values.var(ddof=1)) * (3 / n + 1 / peers)
+    squared_error = float(values.var(ddof=1)) * (3 / n + 1 / peers)
+    # A proportion of n trials has SE² = area (1 − area) / n; solved for n.
     effective_n = float(peers)
-    if variance > 0:
-        effective_n = min(effective_n, area * (1 - area) / variance)
+    if squared_error > 0:
+        effective_n = min(effective_n, area * (1 - area) / squared_error)
+    # Wilson's interval (Wilson 1927): ((centre ± half width) / shrink).
     centre = area + z * z / (2 * effective_n)
     half_width = z * math.sqrt(area * (1 - area) / effective_n + (z / (2 * effective_n)) ** 2)
     shrink = 1 + z * z / effective_n

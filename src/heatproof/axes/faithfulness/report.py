@@ -78,7 +78,7 @@ def lead(result: AxisResult) -> list[str]:
 
 
 def _leak(result: AxisResult) -> str:
-    """Say which imputers leak the class."""
+    """Return a sentence on which imputers were shown to leak the class through the shape of what they replace."""
     probes = leakage(result)
     leaking = dict.fromkeys(probes.loc[probes["leaks"].astype(bool), "imputer"])
     if not leaking:
@@ -89,7 +89,7 @@ def _leak(result: AxisResult) -> str:
 
 
 def _scale(result: AxisResult, measure: Measure) -> str:
-    """Say what the scores are, over which imputers, and where a random order is."""
+    """Return a sentence on what the scores are: the metric, the imputers, its better direction, and where chance is."""
     conditions = itertools.chain.from_iterable(readings(result, measure).values())
     names = listing(dict.fromkeys(removal_words(name) for name, _ in conditions))
     mean = "averaged over" if name_of_mean(result, measure) else "with"
@@ -106,7 +106,7 @@ def _unit(result: AxisResult) -> str:
 
 
 def _other_winners(result: AxisResult, measure: Measure) -> list[str]:
-    """Name the imputers with which another method comes first than on average."""
+    """Return a sentence that names the imputers with which another method ranks first than on average; none if none."""
     mean = name_of_mean(result, measure)
     scores = metric_scores(result, measure)
     methods = scores[~scores["is_control"].astype(bool)]
@@ -119,16 +119,28 @@ def _other_winners(result: AxisResult, measure: Measure) -> list[str]:
         if panel != mean and first.explainer != first_of[mean].explainer:
             score = with_interval(first.score, first.low, first.high)
             others.append(f"{result.name_of(first.explainer)} with {panel} ({score})")
-    return [f"Another method comes first with some imputers: {listing(others)}."] if others else []
+    if not others:
+        return []
+    return [f"Another method comes first with some imputers: {listing(others)}."]
 
 
 # ---- one model and data set ------------------------------------------------------------------------------------------
 
 
 def components(result: AxisResult) -> Iterator[Component]:
-    """Yield the charts, tables and pictures of one model and data set, in reading order."""
+    """Yield the charts, tables and pictures of faithfulness for one model and data set, in reading order.
+
+    Four evaluations share this section: removal without retraining (faithfulness itself), retraining, F-Fidelity and
+    leakage. `result` is of one of them, and faithfulness shows the other three where they were run too.
+    """
+    is_removal = result.axis.name == AXIS.name
+    is_retraining = result.axis.name == RETRAINING.name
+    is_leakage = result.axis.name == LEAKAGE.name
+    is_fidelity = result.axis.name == FIDELITY.name
+    # The results of these evaluations for the same model and data; None where one was not run.
     removal = result.result_of(AXIS)
     retraining = result.result_of(RETRAINING)
+
     if removal is not None:
         # The readout that the metrics are computed from comes first, the others after the metrics.
         curves = list(_removal_curves(removal))
@@ -137,15 +149,16 @@ def components(result: AxisResult) -> Iterator[Component]:
         yield from _removed_inputs(removal)
         yield from curves[1:]
         yield from _realism(removal)
-    if result.axis.name in (AXIS.name, RETRAINING.name):
+    if is_removal or is_retraining:
         yield from _consistency(result)
-    if result.axis.name in (AXIS.name, LEAKAGE.name):
+    if is_removal or is_leakage:
         yield from _leakage(result)
-    if result.axis.name in (AXIS.name, RETRAINING.name):
+    if is_removal or is_retraining:
         yield from _retrained(result, retraining)
         yield from _accuracies(result, removal, retraining)
-    if result.axis.name in (AXIS.name, FIDELITY.name):
-        yield from _retrained(result, result.result_of(FIDELITY))
+    if is_removal or is_fidelity:
+        fidelity = result.result_of(FIDELITY)
+        yield from _retrained(result, fidelity)
     yield from _cost(removal, retraining)
 
 
@@ -179,7 +192,7 @@ def _removal_curves(removal: AxisResult) -> Iterator[CurveChart]:
 
 
 def _from_start(points: pd.DataFrame, start: float) -> pd.DataFrame:
-    """Return curves with a first point at x = 0, before anything is removed."""
+    """Return removal curves with one more point each: the readout `start` at x = 0, before anything is removed."""
     curve_columns = [name for name in ("explainer", "curve", "panel") if name in points]
     first = points.drop_duplicates(curve_columns)
     first = first.assign(x=0.0, score=start, low=np.nan, high=np.nan)
@@ -187,7 +200,10 @@ def _from_start(points: pd.DataFrame, start: float) -> pd.DataFrame:
 
 
 def _curve_caption(removal: AxisResult, name: str, is_main: bool, has_random_order: bool) -> str:
-    """Return what is drawn; how curves are read is said under the main readout only."""
+    """Return the caption of the removal curves of the readout `name`.
+
+    Only the chart of the main readout, which comes first, explains how to read such curves.
+    """
     words = kind_of_data(removal)
     names = listing(removal_words(imputer) for imputer in imputers(removal))
     lines = "MoRF (solid) removes the most relevant first, LeRF (dashed) the least relevant"
@@ -208,8 +224,11 @@ def _curve_caption(removal: AxisResult, name: str, is_main: bool, has_random_ord
 
 def _metrics(removal: AxisResult) -> Iterator[ScoreChart | Matrix]:
     """Yield the ranking with a panel per imputer, the other metrics as means over imputers, and a table of all numbers."""
-    by_measure = {measure: metric_scores(removal, measure) for measure in HEADLINES}
-    by_measure = {measure: scores for measure, scores in by_measure.items() if len(scores)}
+    by_measure = {}
+    for measure in HEADLINES:
+        scores = metric_scores(removal, measure)
+        if len(scores):
+            by_measure[measure] = scores
     if not by_measure:
         return
     (main, ranking), *others = by_measure.items()
@@ -221,8 +240,12 @@ def _metrics(removal: AxisResult) -> Iterator[ScoreChart | Matrix]:
         x_label=f"{main.better} is better",
         log_x=_is_logarithmic(main, ranking),
     )
-    linear = [metric for metric in others if not _is_logarithmic(*metric)]
-    logarithmic = [metric for metric in others if _is_logarithmic(*metric)]
+    linear, logarithmic = [], []
+    for measure, scores in others:
+        if _is_logarithmic(measure, scores):
+            logarithmic.append((measure, scores))
+        else:
+            linear.append((measure, scores))
     yield from _other_metrics(removal, linear, key="metrics", title="Other metrics")
     yield from _other_metrics(
         removal, logarithmic, key="metrics-log", title="Metrics on a logarithmic scale", log_x=True
@@ -247,6 +270,7 @@ def _other_metrics(
         return
     frames = []
     for measure, scores in metrics:
+        # The first rows are the means over imputers, those of single imputers follow.
         overall = scores[scores["panel"] == scores["panel"].iloc[0]]
         frames.append(_with_verdict(overall).assign(panel=_heading(measure)))
     every = pd.concat(frames, ignore_index=True)
@@ -282,7 +306,10 @@ def _how_to_read(scores: pd.DataFrame) -> str:
 
 
 def _with_verdict(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return scores whose dots are filled where nobody knows what a random order scores."""
+    """Return scores for a chart: dots are hollow where a score is not significantly better than a random order.
+
+    Where the score of a random order is unknown, dots are filled.
+    """
     is_filled = scores["above_chance"].where(scores["chance"].notna(), True)
     return scores.assign(above_chance=is_filled)
 
@@ -348,7 +375,7 @@ def _removed_input(item: GalleryItem) -> Tile:
 
 
 def _realism(removal: AxisResult) -> Iterator[CurveChart]:
-    """Yield how well the model's own features tell filled inputs from real ones."""
+    """Yield a chart of how well a classifier on the model's own features tells filled-in inputs from real ones."""
     areas = detectability(removal.rows)
     if areas.empty:
         return
@@ -392,24 +419,29 @@ def _consistency(result: AxisResult) -> Iterator[Matrix]:
 
 
 def _strategy_matrix(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return the correlations of every two strategies as cells, with an empty diagonal."""
+    """Return a symmetric table of the rank correlations of every two strategies, a row per cell, the diagonal empty.
+
+    A strategy is whether networks were retrained, the order of removal and the imputer. `pairs` has each pair once.
+    """
     correlations = {}
     for pair in pairs.itertuples():
         a = (bool(pair.a_retrained), str(pair.a_order), str(pair.a_imputer))
         b = (bool(pair.b_retrained), str(pair.b_order), str(pair.b_imputer))
         note = f"{pair.explainers} methods, {pair.samples} samples"
-        correlations[a, b] = correlations[b, a] = (pair.spearman, pair.low, pair.high, note)
+        numbers = (pair.spearman, pair.low, pair.high, note)
+        correlations[a, b] = numbers
+        correlations[b, a] = numbers
 
-    strategies = list(dict.fromkeys(strategy for pair in correlations for strategy in pair))
-    order_of = {order: number for number, order in enumerate(ORDERS)}
-    strategies.sort(key=lambda strategy: (strategy[0], order_of[strategy[1]]))
-    empty = (np.nan, np.nan, np.nan, "")
+    strategies = list(dict.fromkeys(itertools.chain.from_iterable(correlations)))
+    # Without retraining first, then MoRF before LeRF.
+    position_of_order = {order: position for position, order in enumerate(ORDERS)}
+    strategies.sort(key=lambda strategy: (strategy[0], position_of_order[strategy[1]]))
+    no_numbers = (np.nan, np.nan, np.nan, "")
     rows = []
     for a, b in itertools.product(strategies, strategies):
-        numbers = correlations.get((a, b), empty)
-        names = [removal_words(strategy[2]) for strategy in (a, b)]
-        groups = [_strategy_group(strategy) for strategy in (a, b)]
-        rows.append((names[0], groups[0], names[1], groups[1], *numbers))
+        numbers = correlations.get((a, b), no_numbers)
+        imputer_a, imputer_b = removal_words(a[2]), removal_words(b[2])
+        rows.append((imputer_a, _strategy_group(a), imputer_b, _strategy_group(b), *numbers))
     columns = ["row", "row_group", "column", "column_group", "score", "low", "high", "note"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -493,30 +525,31 @@ def _retrained(result: AxisResult, retrained: AxisResult | None) -> Iterator[Cur
     if points.empty:
         return
     is_tuned = retrained.axis.name == FIDELITY.name
-    how = (
-        "Networks tuned to random removals, tested on what is left"
-        if is_tuned
-        else "Networks trained on what is left, tested on held-out images treated alike"
-    )
-    truth = (
-        "the model's prediction"
-        if retrained.settings.get("against") == "prediction"
-        else "the label"
-    )
+    if is_tuned:
+        how = "Networks tuned to random removals, tested on what is left"
+        orders = "MoRF (solid) should fall, LeRF (dashed) should stay high."
+        figure, paper = "", ""
+    else:
+        how = "Networks trained on what is left, tested on held-out images treated alike"
+        orders = "MoRF (solid) is ROAR and should fall, LeRF (dashed) is KAR and should stay high."
+        figure, paper = "removal-retrained", "ROAD, Figures 7, 11 and 12"
+    truth = "the label"
+    if retrained.settings.get("against") == "prediction":
+        truth = "the model's prediction"
     repeats = retrained.rows["repeat"].nunique() if "repeat" in retrained.rows else 1
+    networks = "1 network" if repeats == 1 else f"{repeats} networks"
     yield CurveChart(
         key=retrained.axis.name.replace("_", "-"),
-        figure="" if is_tuned else "removal-retrained",
+        figure=figure,
         title=retrained.axis.title,
-        caption=f"{how}; accuracy against {truth}. MoRF (solid) {'' if is_tuned else 'is ROAR and '}should fall, LeRF (dashed) "
-        f"{'' if is_tuned else 'is KAR and '}should stay high. Mean of {repeats} network{'' if repeats == 1 else 's'} per "
-        "point; intervals are over test images, not over training runs.",
+        caption=f"{how}; accuracy against {truth}. {orders} Mean of {networks} per point; intervals are over test images, "
+        "not over training runs.",
         points=points,
         references=random_order(retrained, "accuracy").assign(curve="random order"),
         x_label="share of pixels removed",
         y_label="accuracy",
         limits=UNIT,
-        paper="" if is_tuned else "ROAD, Figures 7, 11 and 12",
+        paper=paper,
     )
 
 
@@ -557,7 +590,9 @@ def _cost(removal: AxisResult | None, retraining: AxisResult | None) -> Iterator
             continue
         is_point = measured.rows["measure"] == "accuracy"
         if measured is removal:
+            # Without retraining the random order is stored as the chance level, not as points of its own.
             is_point &= measured.rows["order"].isin(list(ORDERS))
+        # One point per combination of these columns; `repeat` numbers the retrained networks.
         keys = ["explainer", "condition", "level", "repeat"]
         keys = [key for key in keys if key in measured.rows]
         points = len(measured.rows.loc[is_point, keys].drop_duplicates())

@@ -82,9 +82,10 @@ class Explained:
         order: str = "",
         chance: Tensor | None = None,
     ) -> Scores:
-        """Return a full column from the values (R,) and the chance levels (R,) of the rows.
+        """Return the scores of all samples from the values (R,), and chance levels (R,), of the rows that have a map.
 
-        `missing` has the reason for each row whose value is not finite.
+        `missing` has for each of those rows the reason to give if its value is not finite. The other samples get the
+        reason why they have no map.
         """
         scores = Scores.column(
             self.explainer,
@@ -133,29 +134,33 @@ class Shard:
 
 
 def labelled(features: Any, batch: Batch) -> Features:
-    """Return the features of a batch that may be removed; those that a grouping keeps get labels beyond the count.
+    """Return the features of samples that may be removed: a label per position, and how many there are in each sample.
 
-    A text keeps its special tokens, for example.
+    `features` groups positions into features, such as pixels into patches. A feature that is always kept, such as a
+    special token of a text, gets a label that is not below the count.
 
     >>> labels, counts = labelled(Tokens(special=(1,), mask_token=3), Batch(("a",), torch.tensor([[1, 7, 8]])))
     >>> labels.tolist(), counts.tolist()
     ([[2, 0, 1]], [2])
     """
     segments = features.segments(batch).to(batch.x.device)
-    is_kept = fixed(features, batch)
+    is_kept = fixed(features, batch)  # (B, n), by feature
     if is_kept is None:
         return Features(segments, count(segments))
     width = is_kept.shape[1]
+    exists = torch.arange(width, device=is_kept.device) < count(segments)[:, None]
+    number_removable = (~is_kept & exists).sum(1)
+    # Removable features are numbered 0, 1, … in their order; those that are kept get the last label of all.
     removable_before = (~is_kept).cumsum(1) - 1
     new_labels = torch.where(is_kept, width - 1, removable_before)
-    exists = torch.arange(width, device=is_kept.device) < count(segments)[:, None]
-    return Features(spread(new_labels, segments), (~is_kept & exists).sum(1))
+    return Features(spread(new_labels, segments), number_removable)
 
 
 def removal_scores(axis: Faithfulness, subject: Subject) -> Iterator[Scores | GalleryImage]:
-    """Yield curves, summaries and pictures, explainer by explainer; `axis` is configured for the data.
+    """Yield the scores of all explainers by removal: points of curves, metrics of curves, metrics of random masks.
 
-    Explainers whose sweeps are small are swept together, so that imputations and passes come in full batches.
+    `axis` has the settings, configured for the data, and `subject` the samples, the model and the explainers. Explainers
+    are processed several at a time where there are few samples, so that the model gets full batches.
     """
     shard = _shard(axis, subject)
     orders = tuple(order for order in axis.orders if order != "random")
@@ -179,17 +184,18 @@ def removal_scores(axis: Faithfulness, subject: Subject) -> Iterator[Scores | Ga
 
 
 def _explained(shard: Shard, explainer: str) -> Explained:
-    """Return the maps of an explainer that can be scored, and why the others cannot."""
+    """Return the maps of an explainer that can be scored, and for the other samples the reason why they cannot.
+
+    The reason is that the model's output is not finite, or that the map is not finite or constant.
+    """
     axis, subject = shard.axis, shard.subject
     values = _importance(axis, subject, explainer, axis.absolute)
-    of_map = reasons(values, "the map")
-    is_finite = torch.isfinite(shard.clean).all(1).tolist()
-    of_prediction = ["" if finite else NOT_FINITE for finite in is_finite]
-    reason = tuple(
-        prediction or map_ for prediction, map_ in zip(of_prediction, of_map, strict=True)
-    )
-    rows = torch.tensor([i for i, text in enumerate(reason) if not text]).long()
-    return Explained(explainer, rows, reason, values[rows.to(values.device)])
+    reason = reasons(values, "the map")
+    for row, is_finite in enumerate(torch.isfinite(shard.clean).all(1).tolist()):
+        if not is_finite:
+            reason[row] = NOT_FINITE
+    rows = torch.tensor([row for row, text in enumerate(reason) if not text]).long()
+    return Explained(explainer, rows, tuple(reason), values[rows.to(values.device)])
 
 
 def _shard(axis: Faithfulness, subject: Subject) -> Shard:
@@ -280,17 +286,21 @@ def _random_removal(
 def _random_removal_and_detectability(
     axis: Faithfulness, subject: Subject, imputer: Any, pixels: Features
 ) -> tuple[Tensor, Tensor]:
-    """Return logits (B, S, K) after a random removal, and each sample's part in telling filled from real, (B, S).
+    """Return what the model predicts after a random removal, and how well the filled-in samples are told from real ones.
 
-    Both are read from the same passes: the model's own features are taken beside its logits. A classifier learns the
-    difference on a population of samples that all shards share.
+    The first are logits (B, S, K) at S fractions, the second scores (B, S) whose means are areas under the ROC curve. Both
+    are read from the same passes: the model's penultimate activations are taken beside its logits, and a classifier of
+    real and filled inputs is fitted on those of a population of samples that is the same for all shards.
     """
 
     def logits_and_features(batch: Batch) -> Tensor:
+        """Return the logits and penultimate activations (B, K + D) of a batch, on the CPU."""
+
         def forward(some: Batch, _: Tensor) -> Tensor:
             return realism.outputs_and_features(subject.model, some.to(subject.model.device))
 
-        return subject.compute(forward, batch, torch.zeros(len(batch))).cpu()
+        no_target = torch.zeros(len(batch))
+        return subject.compute(forward, batch, no_target).cpu()
 
     def sweep(batch: Batch, removable: Features) -> tuple[Tensor, Tensor]:
         """Return logits and features of whole samples (B, K + D), and after a random removal (B, S, K + D)."""
@@ -309,6 +319,7 @@ def _random_removal_and_detectability(
         return clean, filled[0]
 
     def sweep_population() -> tuple[Batch, Tensor, Tensor]:
+        """Return the samples of the population, with the result of `sweep` for them."""
         batch = subject.draw_samples(realism.POPULATION).to(pixels.labels.device)
         return (batch, *sweep(batch, labelled(axis.features, batch)))
 
@@ -318,7 +329,7 @@ def _random_removal_and_detectability(
     classes = subject.logits.shape[1]
     parts = []
     for step in range(len(axis.fractions)):
-        of_step = realism.told_apart(
+        of_step = realism.detection_scores(
             clean[:, classes:],
             filled[:, step, classes:],
             subject.batch.ids,
@@ -581,7 +592,10 @@ def _irof(shard: Shard, explained: Explained, swept: Swept) -> Scores:
 
 
 def _banked(shard: Shard, explained: Explained) -> Iterator[Scores]:
-    """Yield what the bank of random masks says about the maps; the chance level of its correlations is 0."""
+    """Yield infidelity, sensitivity-n and faithfulness correlation of one explainer, from the shard's random masks.
+
+    The chance level of the two correlations is 0. Samples that are a single segment have no masks and no score.
+    """
     axis, subject = shard.axis, shard.subject
     # Samples without a bank have one segment, and no score.
     missing = [_one_segment(subject)] * len(shard.clean)
@@ -646,6 +660,7 @@ def _strip(
         return
 
     batch, ranks = subject.batch[explained.rows[positions]], ranks[positions]
+    # The number of features is the largest rank plus one; of its sizes each picture takes that of its step.
     sizes = sweeps.removal_sizes(fractions, ranks.flatten(1).amax(1) + 1)
     sizes = sizes[range(len(steps)), steps]
     kept = ranks >= sizes.reshape(-1, *[1] * (ranks.ndim - 1))

@@ -120,10 +120,12 @@ def feature_means(values: Tensor, segments: Tensor, n: int) -> Tensor:
 def removal_ranks(
     values: Tensor, counts: Tensor, ids: Sequence[str], order: Order = "morf", seed: int = 0
 ) -> Tensor:
-    """Return when each feature goes, (B, n) int64 from 0, the first, to counts − 1; those beyond `counts` come last.
+    """Return the position of each feature in the order of removal, (B, n) int64, 0 for the first that is removed.
 
-    `morf` goes from the largest of `values` (B, n) to the smallest, `lerf` is the same order backwards, and `random`
-    does not look at the values. Values that `settled` makes equal are ordered by a draw keyed by seed and id.
+    "morf" (most relevant first) removes features from the largest of `values` (B, n) to the smallest, "lerf" (least
+    relevant first) is the same order backwards, and "random" ignores the values. Sample b has counts[b] features; the
+    entries beyond that come last. Values that are equal but for rounding are ordered by a random draw, which depends on
+    the seed and the sample's id alone.
 
     >>> ranks = removal_ranks(torch.tensor([[0.5, 2.0, 1.0]]), torch.tensor([3]), ["a"])
     >>> ranks.tolist(), removal_ranks(torch.tensor([[0.5, 2.0, 1.0]]), torch.tensor([3]), ["a"], "lerf").tolist()
@@ -140,20 +142,24 @@ def removal_ranks(
     exists = torch.arange(n, device=device) < counts[:, None]
     values = values.masked_fill(~exists, -torch.inf)
 
-    # A stable sort of shuffled values orders equal ones as they were shuffled.
+    # A stable sort of shuffled values orders equal ones as they were shuffled: ties are broken at random.
     shuffle = rand.permutation(rand.keys(seed, ids, "ties").to(device), n)
-    order_of_shuffled = values.gather(1, shuffle).argsort(dim=1, descending=True, stable=True)
-    ranks = _ranks_of(shuffle.gather(1, order_of_shuffled))
+    shuffled_values = values.gather(1, shuffle)
+    order_of_shuffled = shuffled_values.argsort(dim=1, descending=True, stable=True)
+    removal_order = shuffle.gather(1, order_of_shuffled)
+    ranks = _ranks_of(removal_order)
     return backwards(ranks, counts) if order == "lerf" else ranks
 
 
 def backwards(ranks: Tensor, counts: Tensor) -> Tensor:
-    """Return ranks (B, n) with the order turned around; features beyond `counts` (B,) stay last.
+    """Return positions in an order of removal (B, n) with that order reversed; features beyond `counts` (B,) stay last.
 
     >>> backwards(torch.tensor([[0, 1, 2]]), torch.tensor([2])).tolist()
     [[1, 0, 2]]
     """
-    return torch.where(ranks < counts[:, None], counts[:, None] - 1 - ranks, ranks)
+    exists = ranks < counts[:, None]
+    reversed_ranks = counts[:, None] - 1 - ranks
+    return torch.where(exists, reversed_ranks, ranks)
 
 
 def settled(values: Tensor, counts: Tensor) -> Tensor:
@@ -166,13 +172,15 @@ def settled(values: Tensor, counts: Tensor) -> Tensor:
     [[16384.0, 16384.0, 16400.0]]
     """
     mean_square = values.double().square().sum(1, keepdim=True) / counts[:, None].clamp(min=1)
-    unit = torch.where(mean_square > 0, torch.exp2(mean_square.sqrt().log2().floor() - 14), 1.0)
+    exponent = mean_square.sqrt().log2().floor() - 14
+    unit = torch.where(mean_square > 0, torch.exp2(exponent), 1.0)
     return (values.double() / unit).round()
 
 
 def _ranks_of(order: Tensor) -> Tensor:
-    """Return at which position of an order (B, n) each item stands, (B, n): the inverse permutation."""
+    """Return the position of each item in an order (B, n), (B, n): the inverse of the permutation in each row."""
     position = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    # ranks[b, order[b, i]] = i
     return torch.empty_like(order).scatter_(1, order, position)
 
 
@@ -214,10 +222,11 @@ def predict_kept(
     imputer: Any,
     seed: int,
 ) -> Tensor:
-    """Return logits (R, classes) of versions of the samples: row r is sample index[r] with the pixels of `keep` left.
+    """Return what the model predicts for R masked versions of samples, logits (R, classes).
 
-    `keep(rows)` returns the masks (r, H, W) of a slice of the rows, so that only a few imputed images exist at a time.
-    An imputer with a method `hide(batch, keep)` returns the batch with positions hidden; any other is called.
+    Version r is sample index[r] with all positions outside its mask replaced by the imputer. `keep(rows)` returns the
+    masks (r, H, W) of a slice of the versions, True where a position stays; it is called chunk by chunk, so that only a
+    few imputed images exist at a time. An imputer for texts has a method `hide(batch, keep)`; any other is called.
 
     >>> def black(x, keep, ids, seed):
     ...     return x * keep[:, None]
@@ -250,10 +259,10 @@ def sweep(
     seed: int,
     clean: Tensor,
 ) -> Tensor:
-    """Return logits (B, S, classes) after the first sizes[b, s] features by `ranks` (B, H, W) were replaced.
+    """Return logits (B, S, classes) at the S steps of a removal: at step s, sample b has lost sizes[b, s] features.
 
-    `ranks` says for each pixel when its feature goes. Where nothing is removed, the `clean` logits (B, classes) are
-    used; a size that occurs twice in a sample costs one pass.
+    `ranks` (B, H, W) has for each pixel the position of its feature in the order of removal. Where nothing is removed,
+    the `clean` logits (B, classes) of the whole sample are used; a size that occurs twice in a sample is predicted once.
 
     >>> def black(x, keep, ids, seed):
     ...     return x * keep[:, None]
@@ -263,19 +272,22 @@ def sweep(
     >>> sweep(total, batch, torch.tensor([[[1, 0]]]), sizes, black, 0, total(batch)).flatten().tolist()
     [8.0, 3.0, 3.0, 0.0]
     """
-    # A sample and a size as one number, so that what occurs twice is predicted once.
+    # A sample and a size as one number, sample · base + size, so that what occurs twice is predicted once.
     sample = torch.arange(len(batch), device=sizes.device)[:, None].expand_as(sizes)
     base = int(sizes.max()) + 1 if sizes.numel() else 1
     unique: tuple[Tensor, Tensor] = torch.unique(sample * base + sizes, return_inverse=True)
     versions, version_of = unique
-    index, size = versions.to(ranks.device) // base, versions.to(ranks.device) % base
+    versions = versions.to(ranks.device)
+    index, size = versions // base, versions % base
     logits = clean[index.cpu()]
 
     is_changed = (size > 0).nonzero().flatten()
     index, size = index[is_changed], size[is_changed]
 
     def keep(rows: slice) -> Tensor:
-        return ranks[index[rows]] >= size[rows].reshape(-1, *[1] * (ranks.ndim - 1))
+        """Return which pixels of some versions stay (r, H, W): those whose feature is not among the first `size`."""
+        size_of_row = size[rows].reshape(-1, *[1] * (ranks.ndim - 1))
+        return ranks[index[rows]] >= size_of_row
 
     if len(is_changed):
         logits[is_changed.cpu()] = predict_kept(predict, batch, index, keep, imputer, seed)
@@ -294,11 +306,13 @@ def removal(
     imputer: Any,
     seed: int,
 ) -> tuple[Tensor, Tensor]:
-    """Remove features in several orders and predict: logits (O, B, S, classes), ranks (O, B, H, W).
+    """Remove the features of samples step by step and return what the model predicts, for several orders of removal.
 
-    `values` (B, H, W) is the importance of pixels, None for the random order, which must be the only one; `segments`
-    (B, H, W) labels the features, of which sample b has counts[b]; a label beyond that is never removed. Logits are NaN
-    where nothing would be kept but the imputer needs something. The ranks say for each pixel when it goes.
+    The result is the logits (O, B, S, classes) for O orders and S fractions, and for each pixel the position of its
+    feature in each order, (O, B, H, W). `values` (B, H, W) is the importance of pixels, None for the random order, which
+    must then be the only one. `segments` (B, H, W) labels the features 0, 1, …, of which sample b has counts[b]; a label
+    beyond that is never removed. Logits are NaN where all features would be removed, but the imputer fills in from those
+    that are kept.
 
     >>> def black(x, keep, ids, seed):
     ...     return x * keep[:, None]
@@ -322,6 +336,7 @@ def removal(
     # One row for each order and sample, so that all orders are imputed and predicted together.
     by_order = [backwards(ranks, counts) if order == "lerf" else ranks for order in orders]
     labels = segments.flatten(1).repeat(len(orders), 1)
+    # A pixel has the rank of its feature: the entry at its label.
     pixel_ranks = torch.cat(by_order).gather(1, labels).reshape(-1, *segments.shape[1:])
     sample = torch.arange(len(batch)).repeat(len(orders))
     sizes = removal_sizes(fractions, counts).repeat(len(orders), 1)

@@ -219,11 +219,14 @@ class Localisation(Evaluation):
         of_samples: Sequence[str],
         of_maps: Sequence[str],
     ) -> Iterator[Scores]:
-        """Yield one column per measure; a sample is not scored for the first of its reasons."""
-        reason = [
-            of_region or of_sample or of_map
-            for of_region, of_sample, of_map in zip(of_regions, of_samples, of_maps, strict=True)
-        ]
+        """Yield the scores of an explainer by each measure, with their chance levels.
+
+        The last three arguments have for each sample the reason why its region, its prediction or its map leaves it without
+        a score, "" if they do not; the first reason is recorded.
+        """
+        reason = []
+        for of_region, of_sample, of_map in zip(of_regions, of_samples, of_maps, strict=True):
+            reason.append(of_region or of_sample or of_map)
         status = torch.tensor([_status(text) for text in reason])
         for measure, score in scores.items():
             yield Scores.column(
@@ -238,7 +241,9 @@ class Localisation(Evaluation):
             )
 
     def _other_class_predicted(self, subject: Subject) -> list[str]:
-        """Return why a region of the label says nothing about the class explained, empty for samples where it does."""
+        """Return for each sample why its region does not belong to the explained class: another class than the label is
+        predicted; "" where it does belong, and where samples have no label.
+        """
         label = subject.batch.label
         if label is None or self.any_class or subject.model.is_absent:
             return [""] * len(subject.batch)
@@ -256,7 +261,7 @@ def _is_present(batch: Batch, region: Tensor) -> Tensor:
 
 
 def _unusable_regions(region: Tensor, is_present: Tensor) -> list[str]:
-    """Return why the region of a sample can tell no map from another, empty where it can."""
+    """Return for each sample why its region cannot be scored, "" where it can: it is empty, or it is the whole sample."""
     inside = (region & is_present).flatten(1).sum(1)
     positions = is_present.flatten(1).sum(1)
     reason = []
@@ -271,11 +276,11 @@ def _unusable_regions(region: Tensor, is_present: Tensor) -> list[str]:
 
 
 def _one_grade(grades: Tensor, is_present: Tensor) -> list[str]:
-    """Return why the grades of a sample can tell no map from another, empty where they can."""
+    """Return for each sample why its grades cannot be compared with a map, "" where they can: all are the same."""
     reason = []
     for grade, present in zip(grades, is_present, strict=True):
-        of_positions = grade[present]
-        is_constant = not len(of_positions) or bool((of_positions == of_positions[0]).all())
+        grades_present = grade[present]
+        is_constant = len(grades_present.unique()) <= 1
         reason.append(ONE_GRADE if is_constant else "")
     return reason
 

@@ -62,11 +62,12 @@ def region_scores(
     hit_area = (within(region, margin) & is_present).flatten(1)
     present = is_present.flatten(1)
     positions = present.sum(1).double()
-    area = inside.sum(1) / positions
+    area = inside.sum(1) / positions  # as a share
 
     amount = values.flatten(1) * present
     total = amount.sum(1)
     ranked = values.flatten(1).masked_fill(~present, -torch.inf)  # padding comes last
+    # A map may have its largest value at several positions: the hit is then the share of them in the region.
     peaks = ranked == ranked.amax(1, keepdim=True)
     share_of_hits = (peaks & hit_area).sum(1).double() / peaks.sum(1)
 
@@ -96,14 +97,16 @@ def graded_scores(values: Tensor, grades: Tensor, is_present: Tensor) -> dict[st
     {'alignment': 1.0, 'graded_mass': 0.8}
     """
     alignment, mass, chance_mass = [], [], []
-    for value, grade, present in zip(values.double(), grades.double(), is_present, strict=True):
-        relevance_here, grade_here = value[present], grade[present]
-        alignment.append(spearman(relevance_here[None], grade_here[None])[0])
-        highest = grade_here.max()
-        has_grades = bool(grade_here.min() < highest)
-        scale = highest if has_grades else torch.nan
-        mass.append((relevance_here * grade_here).sum() / (relevance_here.sum() * scale))
-        chance_mass.append(grade_here.mean() / scale)
+    for sample in range(len(values)):
+        present = is_present[sample]
+        relevance = values[sample].double()[present]
+        grade = grades[sample].double()[present]
+        alignment.append(spearman(relevance[None], grade[None])[0])
+        highest = grade.max()
+        varies = bool(grade.min() < highest)
+        scale = highest if varies else torch.nan
+        mass.append((relevance * grade).sum() / (relevance.sum() * scale))
+        chance_mass.append(grade.mean() / scale)
     return {
         "alignment": RegionScore(torch.stack(alignment), torch.zeros(len(values)).double()),
         "graded_mass": RegionScore(torch.stack(mass), torch.stack(chance_mass)),
@@ -111,12 +114,14 @@ def graded_scores(values: Tensor, grades: Tensor, is_present: Tensor) -> dict[st
 
 
 def _rank(ranked: Tensor, inside: Tensor) -> Tensor:
-    """Return the share of the k largest values that lie in a region of k positions.
+    """Return the relevance rank accuracy (B,): the share of the k largest values that lie in a region of k positions.
 
-    Values that tie with the k-th largest fill what is left of the k; each of them counts by its share of it.
+    `ranked` (B, n) are the values, −∞ for padding, and `inside` (B, n) says which positions are in the region. Where
+    several values tie with the k-th largest, the places left among the k are shared out equally among them.
     """
     k = inside.sum(1, keepdim=True)
-    kth_largest = ranked.sort(1, descending=True).values.gather(1, (k - 1).clamp(min=0))
+    in_descending_order = ranked.sort(1, descending=True).values
+    kth_largest = in_descending_order.gather(1, (k - 1).clamp(min=0))
     above = ranked > kth_largest
     tied = ranked == kth_largest
     remaining = k - above.sum(1, keepdim=True)
@@ -126,18 +131,25 @@ def _rank(ranked: Tensor, inside: Tensor) -> Tensor:
 
 
 def _auc(ranked: Tensor, inside: Tensor, is_present: Tensor) -> Tensor:
-    """Return the probability that a position of the region has a larger value than one outside; a tie counts half.
+    """Return the area under the ROC curve (B,): how often a position in the region has a larger value than one outside.
 
-    It is Mann and Whitney's U over the number of pairs, from the mean ranks of tied values.
+    A tie counts half. `ranked` (B, n) are the values, −∞ for padding; `inside` and `is_present` (B, n) say which
+    positions are in the region and which are no padding. The area is U / (k · outside), with Mann and Whitney's U for k
+    positions in the region.
     """
     ordered = ranked.sort(1).values
     ranked = ranked.contiguous()
-    smaller = torch.searchsorted(ordered, ranked).double()
-    smaller_or_tied = torch.searchsorted(ordered, ranked, right=True).double()
-    padding = (~is_present).sum(1, keepdim=True)  # it has the lowest ranks
-    ranks = (smaller + smaller_or_tied + 1) / 2 - padding
+    # The mean rank of tied values, from 1: the mean of the first and the last rank that they take.
+    number_smaller = torch.searchsorted(ordered, ranked).double()
+    number_smaller_or_tied = torch.searchsorted(ordered, ranked, right=True).double()
+    ranks = (number_smaller + number_smaller_or_tied + 1) / 2
+    # Padding has the lowest ranks, which do not count.
+    number_padding = (~is_present).sum(1, keepdim=True)
+    ranks = ranks - number_padding
+
     k = inside.sum(1).double()
     outside = (is_present & ~inside).sum(1)
+    # U is the sum of the ranks in the region, less the least that it could be.
     u = (ranks * inside).sum(1) - k * (k + 1) / 2
     return u / (k * outside)
 
@@ -150,11 +162,14 @@ def box(region: Tensor) -> Tensor:
     """
     in_box = torch.ones_like(region)
     for dim in range(1, region.ndim):
-        others = [d for d in range(1, region.ndim) if d != dim]
-        occupied = (region.any(others, keepdim=True) if others else region).int()
+        # Which rows (or columns, …) have a position of the region.
+        other_dims = [d for d in range(1, region.ndim) if d != dim]
+        occupied = region.any(other_dims, keepdim=True) if other_dims else region
+        occupied = occupied.int()
+        # 1 from the first of them on, and 1 up to the last; the box has both along every dimension.
         from_first = occupied.cummax(dim).values
-        to_last = occupied.flip(dim).cummax(dim).values.flip(dim)
-        in_box &= (from_first & to_last).bool()
+        up_to_last = occupied.flip(dim).cummax(dim).values.flip(dim)
+        in_box &= (from_first & up_to_last).bool()
     return in_box
 
 

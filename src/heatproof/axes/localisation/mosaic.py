@@ -18,11 +18,12 @@ UNSEEN = "the tile does not raise the score of its class: the network does not s
 
 
 def mosaics(subject: Subject) -> tuple[Batch, list[str]]:
-    """Return a mosaic for every sample of a shard, and why some cannot be judged (empty where they can).
+    """Return a mosaic for every sample of a shard, and for each the reason why it cannot be used ("" where it can).
 
-    The sample is in one quarter, drawn by its id, and references of other predicted classes are in the others. The
-    region is the tile of the sample. The tile must raise the score of its class over that of a fourth reference in
-    its place.
+    A mosaic is a picture of four tiles: the sample in a random quarter, and reference samples of other predicted classes
+    in the others. A map of the sample's class should point to the sample's tile, which is the region (`aux["region"]`).
+    A mosaic is unusable if there is no reference of another class, or if the model does not see the sample in it: putting
+    a reference in the tile's place must lower the score of the class.
     """
     batch, target = subject.batch, subject.target.cpu()
     rows = torch.arange(len(batch))
@@ -41,28 +42,31 @@ def mosaics(subject: Subject) -> tuple[Batch, list[str]]:
 
     score_without = subject.predict(batch.with_x(composed(tiles_without)))[rows, target]
     score_with = subject.predict(mosaic)[rows, target]
+    is_raised = score_with > score_without
     reason = []
-    for count, is_raised in zip(
-        candidates.tolist(), (score_with > score_without).tolist(), strict=True
-    ):
-        if count == 0:
+    for row in rows.tolist():
+        if candidates[row] == 0:
             reason.append(ALONE)
+        elif not is_raised[row]:
+            reason.append(UNSEEN)
         else:
-            reason.append("" if is_raised else UNSEEN)
+            reason.append("")
     return mosaic, reason
 
 
 def _references_of_other_classes(subject: Subject, key: Tensor) -> tuple[Tensor, Tensor]:
-    """Return four references (B, 4) of other predicted classes for each sample, and how many there are to choose from.
+    """Return four random references of other predicted classes for each sample, (B, 4), and the number of candidates (B,).
 
-    Where there are fewer than four, they are taken again from the first on.
+    Where there are fewer than four candidates, they repeat in turn.
     """
     references = subject.references
     same_class = subject.target.cpu()[:, None] == references.target.cpu()
     draw = rand.uniform(key, (len(references.batch),)).cpu()
-    order = draw.masked_fill(same_class, torch.inf).argsort(1)
+    # Sorting by random numbers shuffles the references; those of the same class come last.
+    shuffled = draw.masked_fill(same_class, torch.inf).argsort(1)
     candidates = (~same_class).sum(1)
-    return order.gather(1, torch.arange(4) % candidates[:, None].clamp(min=1)), candidates
+    position = torch.arange(4) % candidates[:, None].clamp(min=1)
+    return shuffled.gather(1, position), candidates
 
 
 def composed(tiles: Tensor) -> Tensor:

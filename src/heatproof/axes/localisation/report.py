@@ -87,7 +87,7 @@ def components(result: AxisResult) -> Iterator[Component]:
 
 
 def _measures_and_chance(result: AxisResult) -> pd.DataFrame:
-    """Return two columns of a matrix for every measure: its mean, and the mean of its chance level."""
+    """Return a table with a row per explainer, measure, and kind of number: the mean score, or the mean chance level."""
     summary = result.summary
     columns = []
     for measure in result.axis.measures:

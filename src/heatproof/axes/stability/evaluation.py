@@ -308,7 +308,10 @@ class Stability(Evaluation):
         return configured
 
     def _for(self, kind: DataKind, shape: Sequence[int] | None = None) -> Self:
-        """Return the evaluation with the default k and perturbations of a kind of data, fitted to samples of a shape."""
+        """Return a copy with the defaults of this kind of data in place of "usual": the top k and the perturbations.
+
+        They are fitted to samples of a `shape`, if that is known.
+        """
         defaults: dict[str, Any] = {}
         if self.k == "usual":
             defaults["k"] = kind.top_k if shape is None else kind.top_k_for(shape)
@@ -404,7 +407,10 @@ class Stability(Evaluation):
                 yield from neighbourhood.score(subject, name, around, self._ball_metrics)
 
     def _make_pairs(self, subject: Subject) -> list[Pairs]:
-        """Perturb the shard in every way, and predict the perturbed inputs once for all explainers."""
+        """Return the shard's samples after every perturbation, and which of them keep their prediction.
+
+        This is done once for all explainers.
+        """
 
         def perturb(perturbation: perturbing.Perturbation) -> Any:
             bound = perturbing.bound(perturbation, subject.references.batch)
@@ -426,7 +432,11 @@ class Stability(Evaluation):
     def _filter_pairs(
         self, subject: Subject, batch: Batch, text: perturbing.Reworded | None
     ) -> PairStatus:
-        """Decide which pairs are compared: those with a finite prediction that is the same before and after."""
+        """Return which pairs (original, perturbed) are compared: those with a finite prediction that stays the same.
+
+        With `max_drop`, pairs whose class lost more probability than that are excluded too; texts that could not be
+        changed are undefined.
+        """
         task = subject.model.task
         before, after = subject.logits, subject.predict(batch)
         status = PairStatus.all_ok(len(batch))
@@ -481,7 +491,11 @@ class Stability(Evaluation):
     def _score_vectors(
         self, subject: Subject, explainer: str, all_pairs: Sequence[Pairs]
     ) -> Iterator[Scores]:
-        """Yield the similarity of explanations by concepts or examples under every perturbation."""
+        """Yield how similar an explainer's vectors of concepts or examples are before and after every perturbation.
+
+        `all_pairs` are the samples after each perturbation. Where the explainer draws random numbers, the similarity of
+        two draws on the same input (the noise floor) comes first.
+        """
         categorical = vectors.is_categorical(subject.explainers[explainer])
         clean, references = subject.maps(explainer), subject.references.maps(explainer)
         undefined = vectors.undefined(clean, "the clean explanation", categorical)
@@ -513,10 +527,9 @@ class Stability(Evaluation):
             after = _at(perturbed, is_retained.nonzero().flatten())
             values = vectors.similarity(_at(clean, rows), after, categorical)
             against = vectors.to_references(references, after, categorical)
-            (value, chance), *_ = _with_chance(
-                subject, rows, {vectors.SIMILARITY: values}, {vectors.SIMILARITY: against}
-            ).values()
             measure = vectors.SIMILARITY
+            with_chance = _with_chance(subject, rows, {measure: values}, {measure: against})
+            value, chance = with_chance[measure]
             scores = Scores.column(
                 explainer,
                 identity_check(measure) if pairs.is_control else measure,
@@ -538,7 +551,10 @@ class Stability(Evaluation):
         status: PairStatus,
         maps: Tensor,
     ) -> Iterator[Scores | GalleryImage]:
-        """Yield the scores of one explainer under one perturbation; `maps` are those of the retained samples."""
+        """Yield the scores of one explainer under one perturbation.
+
+        `maps` are those of the perturbed samples that `status` retains. Undefined ones among them are excluded first.
+        """
         explained = status.retained
         status.exclude_undefined(undefined_reasons(maps, "the perturbed map"), explained)
         rows = status.retained
@@ -565,7 +581,12 @@ class Stability(Evaluation):
     def _compare(
         self, subject: Subject, originals: Originals, pairs: Pairs, rows: Tensor, maps: Tensor
     ) -> Similarities:
-        """Compare maps (R, …) with the original ones at `rows` in every way that the perturbation calls for."""
+        """Return how similar perturbed maps (R, …) are to the original ones of the samples at `rows`, by every measure.
+
+        Texts are compared word by word. Under a perturbation that moves the input, maps are compared aligned (the original
+        map is moved along) and unaligned; otherwise position by position. A control, which changes nothing, has the
+        measures of an identity check.
+        """
         if pairs.text is not None:
             # Words may have moved or have more tokens now, so maps are compared word by word.
             word_of_token = pairs.text.after[rows.to(pairs.text.after.device)]
@@ -583,7 +604,10 @@ class Stability(Evaluation):
     def _compare_in_place(
         self, subject: Subject, originals: Originals, rows: Tensor, maps: Tensor
     ) -> Similarities:
-        """Compare maps (R, …) with the original ones at `rows`, place by place."""
+        """Return how similar perturbed maps (R, …) are to the original ones of the samples at `rows`, by position.
+
+        Their chance level is the similarity to the maps of reference samples.
+        """
         if not len(rows):
             return _no_similarities(maps)
         perturbed = self._profile(maps)
@@ -599,7 +623,12 @@ class Stability(Evaluation):
         rows: Tensor,
         maps: Tensor,
     ) -> Similarities:
-        """Compare maps (R, …) with the original ones at `rows`, moved as the inputs were, where both have values."""
+        """Return how similar perturbed maps are to the original maps, when these are moved as the inputs were.
+
+        A rotated input should have a rotated map, so the original map is rotated before it is compared, and only positions
+        that both maps have are compared. `maps` (R, …) are those of the samples at `rows`. Their chance level is the
+        similarity to the maps of reference samples, moved in the same way.
+        """
         if not len(rows):
             return _no_similarities(maps)
         ids = [subject.batch.ids[row] for row in rows.tolist()]
@@ -671,7 +700,11 @@ class Stability(Evaluation):
 def _explain_pairs(
     subject: Subject, explainer: str, undefined: Sequence[str], all_pairs: Sequence[Pairs]
 ) -> Iterator[ExplainedPairs]:
-    """Yield for every perturbation the maps of the retained samples whose clean map is not `undefined`."""
+    """Yield an explainer's maps after every perturbation, of the samples that keep their prediction.
+
+    Samples whose clean map is `undefined` (a reason per sample, "" if defined) are not explained. All perturbations are
+    explained in one go, so that batches are full.
+    """
     statuses, batches, targets = [], [], []
     for pairs in all_pairs:
         status = pairs.status.copy()
@@ -687,7 +720,11 @@ def _explain_pairs(
 def _perturbed_batch(
     subject: Subject, perturbation: perturbing.Perturbation, changed: Any
 ) -> tuple[Batch, perturbing.Reworded | None]:
-    """Return the batch with the inputs that a perturbation gave, and what it says of changed texts."""
+    """Return the batch after a perturbation, and for texts how their words changed; None for other data.
+
+    `changed` is what the perturbation returned: inputs of the same shape, else an error, or changed texts. Regions that
+    come with the data are moved where the inputs are.
+    """
     text = changed if isinstance(changed, perturbing.Reworded) else None
     x = changed if text is None else text.batch.x
     expected = tuple(subject.batch.x.shape)
@@ -709,7 +746,10 @@ def _perturbed_batch(
 
 
 def _predicted_after(subject: Subject, before: Tensor, after: Tensor, target: int) -> str:
-    """Return what the model predicts instead, in words; empty where the words are the same as before."""
+    """Return what the model predicts for a perturbed sample, in words; "" if it reads the same as the prediction before.
+
+    `before` and `after` are the outputs, and `target` the class that is explained.
+    """
     task, name_class = subject.model.task, subject.model.class_name
     target_after = int(task.target(after[None])[0])
     now = task.shown(after, target_after, name_class)

@@ -106,9 +106,11 @@ NOT_ABOVE_CHANCE = finding_template(
 
 
 def _chance_findings(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
-    """Yield what is at chance, each score once: overall, under one perturbation, or with an interval that reaches it.
+    """Yield warnings about scores at chance, and about the component of the score that fails.
 
-    The component that fails is named only for methods that are not at chance altogether.
+    A method at chance overall is named once, for the overall score; other methods for single perturbations, or where an
+    interval contains chance. Which component fails is said only of methods that are not at chance overall. Without
+    calibrated scores nothing is known about chance.
     """
     ranked = _methods(result.overall(FASS))
     if not result.arrays.is_calibrated(FASS):
@@ -127,7 +129,7 @@ def _chance_findings(result: AxisResult, cells: pd.DataFrame) -> Iterator[Findin
 
 
 def _near_chance(result: AxisResult, rows: pd.DataFrame) -> Iterator[Finding]:
-    """Yield the methods whose overall interval stays next to chance, or below it."""
+    """Yield a warning about `rows`, the methods whose overall interval lies near chance or below it; none if it is empty."""
     if rows.empty:
         return
     words = {
@@ -141,7 +143,10 @@ def _near_chance(result: AxisResult, rows: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _near_chance_under_change(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
-    """Yield the perturbations under which the interval of a method stays next to chance."""
+    """Yield a warning about `cells`, the scores of methods under single perturbations that lie near chance.
+
+    It suggests a sweep over milder strengths of the first two perturbations that have a strength.
+    """
     if cells.empty:
         return
     sweeps: dict[str, Any] = {}
@@ -163,13 +168,13 @@ def _near_chance_under_change(result: AxisResult, cells: pd.DataFrame) -> Iterat
 
 
 def _not_above_chance(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
-    """Yield the intervals that reach chance and that no other finding names."""
+    """Yield a warning about `cells`, the scores under single perturbations whose interval contains chance."""
     if cells.empty:
         return
-    items = [
-        f"{row.explainer}, {row.condition_title}: raw {number(row.mean)}, calibrated {_score(row)}"
-        for row in records(result.unmarked(cells))
-    ]
+    items = []
+    for row in records(result.unmarked(cells)):
+        scores = f"raw {number(row.mean)}, calibrated {_score(row)}"
+        items.append(f"{row.explainer}, {row.condition_title}: {scores}")
     words = {
         "intervals": plural(items, "interval", "intervals"),
         "count": len(items),
@@ -181,9 +186,10 @@ def _not_above_chance(result: AxisResult, cells: pd.DataFrame) -> Iterator[Findi
 
 
 def _first(texts: Sequence[str], most: int) -> str:
-    """Return the first texts, and how many there are more."""
+    """Return at most `most` of the texts in one line, with the number of those left out."""
+    joined = "; ".join(texts[:most])
     rest = len(texts) - most
-    return "; ".join(texts[:most]) + (f"; and {rest} more" if rest > 0 else "")
+    return f"{joined}; and {rest} more" if rest > 0 else joined
 
 
 # ---- components ------------------------------------------------------------------------------------------------------
@@ -222,7 +228,11 @@ FAILURES = {
 
 
 def _failing_components(result: AxisResult, methods: Sequence[str]) -> Iterator[Finding]:
-    """Yield the component that gives way: low, and below the intervals of all others. Tables have two components."""
+    """Yield a warning for each component of FASS (SSIM, Spearman, Jaccard) that fails, with the methods it fails for.
+
+    A component fails for a method if it is low (its interval lies below ½) and its interval lies below those of all other
+    components. Tables have no SSIM.
+    """
     needed = set(COMPONENTS) if result.words.ssim_dimensions else {"spearman", "jaccard"}
     measured = [name for name in COMPONENTS if name in result.arrays.values]
     if set(measured) != needed:
@@ -230,18 +240,19 @@ def _failing_components(result: AxisResult, methods: Sequence[str]) -> Iterator[
     scores: dict[str, dict[str, Any]] = {}
     for name in measured:
         scores[name] = {row.explainer: row for row in records(result.overall(name))}
-    failing: dict[str, list[str]] = {}
+    methods_by_component: dict[str, list[str]] = {}
     for method in methods:
-        of_method = {name: scores[name][method] for name in measured}
-        lowest = min(measured, key=lambda name: _or_infinite(of_method[name].score))
-        high = of_method[lowest].high
-        is_apart = all(high < of_method[name].low for name in measured if name != lowest)
-        if high < LOW and is_apart:
-            failing.setdefault(lowest, []).append(method)
+        by_component = {name: scores[name][method] for name in measured}
+        lowest = min(measured, key=lambda name: _or_infinite(by_component[name].score))
+        highest_plausible = by_component[lowest].high
+        lows_of_others = [by_component[name].low for name in measured if name != lowest]
+        is_below_others = all(highest_plausible < low for low in lows_of_others)
+        if highest_plausible < LOW and is_below_others:
+            methods_by_component.setdefault(lowest, []).append(method)
 
     k = result.settings.get("k", 100)
     share = 0.05 if result.modality == "image" else 0.3
-    for component, names in failing.items():
+    for component, names in methods_by_component.items():
         largest = f"the largest {100 * k:g} % of the values"
         if isinstance(k, int):
             largest = f"the {k} largest values"
@@ -264,7 +275,10 @@ def _or_infinite(score: float) -> float:
 def _component_scores(
     result: AxisResult, scores: dict[str, dict[str, Any]], methods: Sequence[str]
 ) -> str:
-    """Return the scores of every component of each method in words, from records by component and method."""
+    """Return the components of each method in words, such as "SHAP: SSIM 0.2 [0.1, 0.3], …"; at most three methods.
+
+    `scores` has a record with score, low and high by component and then by method.
+    """
     texts = []
     for method in methods:
         parts = []
@@ -409,7 +423,10 @@ def _noisy_draws(result: AxisResult) -> Iterator[Finding]:
 
 
 def _with_more_draws(result: AxisResult, explainer: str) -> list[dict[str, Any]]:
-    """Return the explainer with more draws as a study file has it; empty for one that does not say how many."""
+    """Return a study file's entry for the explainer with more random draws, in a list.
+
+    It is empty for explainers of users, and for those without a setting for the number of draws.
+    """
     registered = result.registered_name(explainer)
     settings = result.settings_of(explainer)
     if registered not in EXPLAINERS:
@@ -421,7 +438,10 @@ def _with_more_draws(result: AxisResult, explainer: str) -> list[dict[str, Any]]
 
 
 def _low_retention(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
-    """Yield the perturbations under which significantly more than half of the predictions change."""
+    """Yield a warning about the perturbations under which significantly more than half of the predictions change.
+
+    Only inputs with an unchanged prediction are scored, so few are left to score there.
+    """
     shares = retention(result)
     low = records(shares[shares["high"] < summary.LOW_RETENTION])
     if not low:
@@ -440,10 +460,15 @@ def _low_retention(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]
 
 
 def _few_pairs(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
-    """Yield the perturbations that left few pairs of the many, or less than half of the few, to score."""
+    """Yield a warning about the perturbations that leave few pairs (original, perturbed) with a score.
+
+    Few is an absolute number. In a run that has fewer samples than that anyway, only perturbations that lose more than
+    half of them are named.
+    """
     is_large = cells["attempted"] >= summary.FEW_PAIRS
     lost_most = 2 * cells["retained"] < cells["attempted"]
-    few = cells[(is_large | lost_most) & (cells["retained"] < summary.FEW_PAIRS)]
+    has_few = cells["retained"] < summary.FEW_PAIRS
+    few = cells[has_few & (is_large | lost_most)]
     if few.empty:
         return
     items = []
@@ -460,7 +485,10 @@ def _few_pairs(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _undefined_maps(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
-    """Yield the methods with maps that have no score, or the controls if only they have some."""
+    """Yield a warning about the methods with undefined maps, which have no score; about controls if only they have some.
+
+    It is a problem, not a note, if significantly more than a tenth of a method's maps is undefined.
+    """
     sums = cells.groupby(["explainer", "control"], sort=False)[["undefined", "attempted"]].sum()
     counts = sums[sums["undefined"] > 0].reset_index()
     if counts.empty:
@@ -496,12 +524,11 @@ def _reason_counts(result: AxisResult, reasons: pd.DataFrame) -> tuple[str, ...]
 
 
 def _unaligned_maps(result: AxisResult, cells: pd.DataFrame) -> Iterator[Finding]:
-    """Yield the perturbations that move the input under which maps were compared without moving them."""
+    """Yield a warning about perturbations that move the input, such as rotations, if maps were not moved back to compare."""
     aligned = moving_conditions(result)
-    is_unaligned = [
-        _is_geometric(condition) and (condition, level) not in aligned
-        for condition, level in zip(cells["condition"], cells["level"], strict=True)
-    ]
+    is_unaligned = []
+    for condition, level in zip(cells["condition"], cells["level"], strict=True):
+        is_unaligned.append(_is_geometric(condition) and (condition, level) not in aligned)
     scored = cells[np.array(is_unaligned, dtype=bool) & cells["mean"].notna()]
     if scored.empty:
         return

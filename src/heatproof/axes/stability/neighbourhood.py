@@ -90,12 +90,16 @@ class Neighbourhood:
 
 
 def explore(subject: Subject, radius: float, draws: int, layer: str | None = None) -> Neighbourhood:
-    """Draw the neighbours of the samples and predict them, once for all explainers."""
+    """Return how far random neighbours of each sample are from it, in the input, the model's output and a layer.
+
+    `draws` neighbours x′ are drawn uniformly from ‖x′ − x‖∞ ≤ `radius` and predicted, once for all explainers. The
+    change of `layer` is measured only where one is given.
+    """
     batch = subject.batch
     shape = (len(batch), draws)
-    distance, input_change, output_change = (
-        torch.zeros(shape, dtype=torch.float64) for _ in range(3)
-    )
+    distance = torch.zeros(shape, dtype=torch.float64)
+    input_change = torch.zeros(shape, dtype=torch.float64)
+    output_change = torch.zeros(shape, dtype=torch.float64)
     is_same = torch.zeros(shape, dtype=torch.bool)
     has_finite_output = torch.zeros(shape, dtype=torch.bool)
     representation_change = None
@@ -134,7 +138,11 @@ def explore(subject: Subject, radius: float, draws: int, layer: str | None = Non
 def score(
     subject: Subject, explainer: str, around: Neighbourhood, metrics: Sequence[str]
 ) -> Iterator[Scores]:
-    """Yield the metrics of one explainer, a column for each."""
+    """Yield the scores of one explainer by each of the metrics: how far its maps move among the neighbours of a sample.
+
+    `around` holds the neighbours of the samples and their predictions (see `explore`). A sample has no score where its
+    map or the model's output is not finite; the formulas are at the top of this module.
+    """
     clean = subject.maps(explainer)
     change, relative_change = _explanation_changes(subject, explainer, clean, around)
 
@@ -154,7 +162,9 @@ def score(
     for metric in metrics:
         if metric in OF_KEPT_PREDICTION:
             quotient = relative_change / _denominator(metric, around).clamp(min=EPSILON)
-            yield _kept_column(explainer, metric, condition, quotient, around, reasons)
+            yield _relative_stability(
+                explainer, metric, condition, quotient, around.is_same, reasons
+            )
             continue
         if metric == "local_lipschitz":
             value = (change / around.distance).amax(1)
@@ -166,27 +176,39 @@ def score(
         yield Scores.column(explainer, metric, condition, value, reasons, missing=zero)
 
 
-def _kept_column(
+def _relative_stability(
     explainer: str,
     metric: str,
     condition: Condition,
     quotient: Tensor,
-    around: Neighbourhood,
+    is_same: Tensor,
     reasons: Sequence[str],
 ) -> Scores:
-    """Return the largest of quotients (B, n) over the draws that keep the prediction, as a column."""
-    kept = torch.where(around.is_same, quotient, -torch.inf)
-    largest = kept.amax(1)
-    codes, texts = [], []
-    for reason, any_kept in zip(reasons, around.is_same.any(1).tolist(), strict=True):
-        is_flipped = not reason and not any_kept
-        codes.append(UNDEFINED if reason else FLIPPED if is_flipped else OK)
-        texts.append(NO_DRAW_KEPT if is_flipped else reason)
-    return Scores.column(explainer, metric, condition, largest, texts, torch.tensor(codes))
+    """Return the relative stability of each sample: its largest quotient over the draws that keep the prediction.
+
+    `quotient` (B, n) is the relative change of the map over that of the input, output or layer, for n draws around each
+    of B samples; `is_same` (B, n) says which draws keep the prediction. A sample has no score where its entry in
+    `reasons` says why not, or where every draw changes the prediction.
+    """
+    kept_quotients = torch.where(is_same, quotient, -torch.inf)
+    largest = kept_quotients.amax(1)
+    statuses = []
+    texts = []
+    for reason, any_kept in zip(reasons, is_same.any(1).tolist(), strict=True):
+        if reason:
+            statuses.append(UNDEFINED)
+            texts.append(reason)
+        elif not any_kept:
+            statuses.append(FLIPPED)
+            texts.append(NO_DRAW_KEPT)
+        else:
+            statuses.append(OK)
+            texts.append("")
+    return Scores.column(explainer, metric, condition, largest, texts, torch.tensor(statuses))
 
 
 def _denominator(metric: str, around: Neighbourhood) -> Tensor:
-    """Return by what a relative stability divides, (B, n)."""
+    """Return what a relative stability divides by, (B, n): the change of the input, of the output or of a layer."""
     if metric == "relative_input_stability":
         return around.input_change
     if metric == "relative_output_stability":
@@ -213,24 +235,32 @@ def _explanation_changes(
 
 
 def _pieces(batch: Batch, draws: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the numbers of samples and of their draws, (R,) each, few enough to exist together."""
-    rows_at_once = max(1, VALUES_AT_ONCE // max(1, batch.x[:1].numel()))
-    for rows in torch.split(torch.arange(len(batch) * draws), rows_at_once):
-        yield rows // draws, rows % draws
+    """Yield pairs of a sample and one of its draws, in chunks that fit into memory: two index tensors (R,) each."""
+    values_per_sample = max(1, batch.x[:1].numel())
+    pairs_at_once = max(1, VALUES_AT_ONCE // values_per_sample)
+    all_pairs = torch.arange(len(batch) * draws)
+    for pairs in torch.split(all_pairs, pairs_at_once):
+        sample = pairs // draws
+        draw = pairs % draws
+        yield sample, draw
 
 
 def _neighbours(batch: Batch, sample: Tensor, draw: Tensor, radius: float, seed: int) -> Batch:
-    """Return one draw x′ of each of the samples (R,); values that `aux["mask"]` marks as padding stay.
+    """Return one random neighbour x′ of each of the samples (R,), uniform in ‖x′ − x‖∞ ≤ `radius`.
 
-    The draws are those of the measure `max_sensitivity` of the symmetry test.
+    The same seed, sample and number of the draw give the same neighbour, which is also that of the measure
+    `max_sensitivity` of the symmetry test. Padding, which `aux["mask"]` marks as False, does not move.
     """
     samples = batch[sample]
-    keys = rand.fold(rand.keys(seed, batch.ids, "max sensitivity")[sample], draw)
-    uniform = rand.uniform(keys.to(samples.x.device), samples.x.shape[1:]).to(samples.x)
+    sample_keys = rand.keys(seed, batch.ids, "max sensitivity")[sample]
+    draw_keys = rand.fold(sample_keys, draw).to(samples.x.device)
+    uniform = rand.uniform(draw_keys, samples.x.shape[1:]).to(samples.x)
     noise = radius * (2 * uniform - 1)
     if "mask" in samples.aux:
         is_real = samples.aux["mask"].to(noise)
-        noise = noise * is_real.reshape(*is_real.shape, *[1] * (noise.ndim - is_real.ndim))
+        # Axes of length 1 at the end, such as for the features of an element, let the mask multiply the noise.
+        missing_axes = [1] * (noise.ndim - is_real.ndim)
+        noise = noise * is_real.reshape(*is_real.shape, *missing_axes)
     return samples.with_x(samples.x + noise)
 
 

@@ -24,17 +24,18 @@ COLUMNS = {"ssim": "SSIM", "spearman": "Spn.", "jaccard": "Jac.", FASS: "FASS"}
 
 
 def retention(result: AxisResult) -> pd.DataFrame:
-    """Return the share of unchanged predictions under each condition, with exact 95 % intervals.
+    """Return the retention: the share of predictions that stay under each perturbation, with exact 95 % intervals.
 
-    Columns: condition, level, condition_title, attempted, unchanged, score, low, high, note. No explainer has any
-    influence on it; some may have been asked for fewer samples, so the one that was asked for most counts.
+    Columns: condition, level, condition_title, attempted, unchanged, score, low, high, note. The share depends on the
+    model alone. Explainers may have been run on different numbers of samples; it is read from the one with most.
     """
     cells = result.cells(FASS).sort_values("attempted", ascending=False, kind="stable")
     cells = cells.drop_duplicates(["condition", "level"])
     unchanged = cells["attempted"] - cells["flipped"]
-    intervals = [
-        rate_interval(int(k), int(n)) for k, n in zip(unchanged, cells["attempted"], strict=True)
-    ]
+    intervals, notes = [], []
+    for k, n in zip(unchanged, cells["attempted"], strict=True):
+        intervals.append(rate_interval(int(k), int(n)))
+        notes.append(f"{k} of {n}")
     shares = pd.DataFrame(
         {
             "condition": cells["condition"],
@@ -45,12 +46,13 @@ def retention(result: AxisResult) -> pd.DataFrame:
             "score": unchanged / cells["attempted"],
             "low": [low for low, _ in intervals],
             "high": [high for _, high in intervals],
-            "note": [f"{k} of {n}" for k, n in zip(unchanged, cells["attempted"], strict=True)],
+            "note": notes,
         }
     )
-    number = {condition: i for i, condition in enumerate(result.conditions)}
-    in_order = [number[key] for key in zip(shares["condition"], shares["level"], strict=True)]
-    return shares.iloc[np.argsort(in_order, kind="stable")].reset_index(drop=True)
+    # In the order of the study.
+    position = {condition: i for i, condition in enumerate(result.conditions)}
+    positions = [position[key] for key in zip(shares["condition"], shares["level"], strict=True)]
+    return shares.iloc[np.argsort(positions, kind="stable")].reset_index(drop=True)
 
 
 def moving_conditions(result: AxisResult) -> list[Condition]:
@@ -97,9 +99,10 @@ def as_published(arrays: ScoreArrays) -> ScoreArrays:
     values = dict(arrays.values)
     for measure in SIMILARITIES:
         if measure in values and unaligned(measure) in values:
-            has_unaligned = np.asarray(arrays.has_rows[unaligned(measure)].any(0))
+            # Conditions that move the input have an unaligned score, which takes the place of the aligned one.
+            is_moving = np.asarray(arrays.has_rows[unaligned(measure)].any(0))
             values[measure] = np.where(
-                has_unaligned[:, None], values[unaligned(measure)], values[measure]
+                is_moving[:, None], values[unaligned(measure)], values[measure]
             )
     return replace(arrays, values=values, chance={}, by_reference={})
 

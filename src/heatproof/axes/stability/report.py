@@ -93,7 +93,7 @@ def _of_maps(result: AxisResult) -> Iterator[Component]:
 
 
 def _score_chart(result: AxisResult, cells: pd.DataFrame) -> ScoreChart:
-    """Return the overall scores, and unless there are too many those under every perturbation."""
+    """Return the chart of the overall scores, with a panel for every perturbation unless there are too many."""
     ranking = result.overall(FASS)
     overall = ranking.assign(panel="All perturbations", note=_rank_texts(ranking))
     frames = [overall[overall["score"].notna()]]
@@ -211,16 +211,17 @@ def _title_of(result: AxisResult, measure: str) -> str:
 
 
 def _disagreement(result: AxisResult) -> str:
-    """Say how often the components do not order two methods the same way; empty if one of them is missing."""
+    """Return a sentence on how often the components of FASS order two methods differently; "" if one is missing."""
     arrays = result.arrays.for_measure(FASS)
     shares = disagreement(arrays, COMPONENTS)
     if shares.empty or not shares["compared"].iloc[0]:
         return ""
+    # One row for this model and data set; a column `a_b` has the share for two components.
     (row,) = shares.to_dict("records")
-    pairs = [
-        f"{_title_of(result, a)} and {_title_of(result, b)} {100 * row[f'{a}_{b}']:.0f} %"
-        for a, b in combinations(COMPONENTS, 2)
-    ]
+    pairs = []
+    for a, b in combinations(COMPONENTS, 2):
+        percent = 100 * row[f"{a}_{b}"]
+        pairs.append(f"{_title_of(result, a)} and {_title_of(result, b)} {percent:.0f} %")
     return (
         f"The components disagree on which of two methods is better in {row['count']} of {row['compared']} comparisons "
         f"({100 * row['share']:.0f} %): {listing(pairs)}."
@@ -273,7 +274,10 @@ def _swept(cells: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _paper_table(result: AxisResult) -> Matrix:
-    """Return FASS as the paper computes it, beside calibrated FASS, and what moving the maps changes."""
+    """Return the table of FASS as its paper computes it, beside calibrated FASS.
+
+    Where perturbations move the input, two more columns compare scores with and without moving the original map along.
+    """
     columns = [paper_scores(result)]
     caption = _columns_text(result)
     moving = moving_conditions(result)
@@ -301,7 +305,7 @@ def _columns_text(result: AxisResult) -> str:
 
 
 def _family_table(result: AxisResult) -> Iterator[Matrix]:
-    """Yield the components by kind of perturbation, and the mean over methods as in the paper."""
+    """Yield the table of the components of FASS by kind of perturbation, with means over methods; none for a single kind."""
     by_family = families(result.arrays.for_measure(FASS).conditions)
     if len(by_family) < 2:
         return
@@ -329,18 +333,20 @@ def _mean_over_methods(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def _paired_tests(result: AxisResult) -> Iterator[Table]:
-    """Yield the paired tests of all pairs of methods, the better one of each pair first."""
+    """Yield the table of paired tests between every two methods, in the order of the ranking, the better method first."""
     tests = result.tests[result.tests["measure"] == FASS]
     if tests.empty:
         return
     rank = {name: number for number, name in enumerate(result.overall(FASS)["explainer"])}
     rows = []
     for test in records(tests):
-        a, b = test.a, test.b
-        difference, low, high = test.difference, test.low, test.high
-        if rank[a] > rank[b]:
-            a, b = b, a
-            difference, low, high = -difference, -high, -low
+        if rank[test.a] <= rank[test.b]:
+            a, b = test.a, test.b
+            difference, low, high = test.difference, test.low, test.high
+        else:
+            # The test compares the lower-ranked method with the higher-ranked one: turn it around.
+            a, b = test.b, test.a
+            difference, low, high = -test.difference, -test.high, -test.low
         was_tested = bool(pd.notna(test.p))
         p = p_value(test.p).removeprefix("p ").removeprefix("= ") if was_tested else None
         answer = bool(test.significant) if was_tested else None
@@ -349,11 +355,9 @@ def _paired_tests(result: AxisResult) -> Iterator[Table]:
     frame = pd.DataFrame(rows, columns=[*names, "p", "significant", "samples"])
     frame = frame.sort_values(["rank_a", "rank_b"], ignore_index=True)
     more = len(frame) - MOST_TESTS
-    left_out = (
-        f" {more} more pairs, further down the ranking, are in `heatproof.statistics.paired_tests`."
-        if more > 0
-        else ""
-    )
+    left_out = ""
+    if more > 0:
+        left_out = f" {more} more pairs, further down the ranking, are in `heatproof.statistics.paired_tests`."
     yield Table(
         key="tests",
         title="Paired tests",
@@ -372,7 +376,7 @@ def _paired_tests(result: AxisResult) -> Iterator[Table]:
 
 
 def _noise_floors(result: AxisResult, cells: pd.DataFrame) -> Iterator[Table]:
-    """Yield what methods that draw random numbers score against themselves on the same input."""
+    """Yield the table of noise floors: how alike two maps of one input are that differ in the method's random draws."""
     noisy = cells[cells["noise_floor"].notna()].drop_duplicates("explainer")
     if noisy.empty:
         return
@@ -476,7 +480,7 @@ def _component_table(results: Sequence[AxisResult]) -> Matrix:
 
 
 def _score_tables(results: Sequence[AxisResult]) -> Iterator[Matrix]:
-    """Yield methods by perturbations for each data set; of several models, a row per model under each method."""
+    """Yield a table per data set: a row per method and a column per perturbation; with several models a row for each."""
     by_dataset = _by_dataset(results)
     for dataset, of_dataset in by_dataset.items():
         several_models = len(of_dataset) > 1

@@ -26,7 +26,7 @@ def scores_by_type(experiment: Experiment) -> pd.DataFrame:
 
 
 def scores_by_model(experiment: Experiment) -> pd.DataFrame:
-    """Return the same with a column per model, the most invariant first (Figure 5)."""
+    """Return the mean score of every method by type of explanation, a column per model, the most invariant first (Figure 5)."""
     summaries = sorted(_summaries(experiment), key=lambda summary: -summary.model_invariance.score)
     frames = []
     for summary in summaries:
@@ -47,7 +47,11 @@ def invariance_of_examples(experiment: Experiment) -> pd.DataFrame:
 
 
 def guarantees(experiment: Experiment) -> pd.DataFrame:
-    """Return the lowest score of any sample for a method of each row of Table 1, where its condition holds and where not."""
+    """Return Table 1, tested: the lowest score of any sample for one method per row, with its condition met and violated.
+
+    The paper proves that a method of a row is invariant or equivariant, with score 1, if the condition of the row holds.
+    """
+    # Row of the table -> a method that meets its condition, and one that violates it, if there is one.
     methods = {
         "Feature, gradient": ("Integrated Gradients", None),
         "Feature, perturbation": ("Feature Ablation", None),
@@ -128,8 +132,11 @@ def _of_kind(experiment: Experiment, kind: str, column: str) -> pd.DataFrame:
 
 
 def _curve(experiment: Experiment, measure: str, letter: str) -> pd.DataFrame:
-    """Return a measure at every number of elements, a row per method, with intervals over samples."""
-    frames = []
+    """Return the mean of a measure over samples, with its interval, for every method and number of group elements.
+
+    `letter` names the number of elements in the headings of columns, such as "n = 5".
+    """
+    records = []
     for summary in _summaries(experiment):
         rows = summary.result.rows
         chosen = rows[(rows["measure"] == measure) & (rows["status"] == "ok")]
@@ -137,6 +144,7 @@ def _curve(experiment: Experiment, measure: str, letter: str) -> pd.DataFrame:
             values = of_level["value"].to_numpy(dtype=float)
             low, high = interval(values[None])
             column = f"{letter} = {level:g}"
-            frames.append((str(name), level, column, values.mean(), low[0], high[0]))
+            records.append((str(name), level, column, values.mean(), low[0], high[0]))
     columns = ["row", "level", "column", "score", "low", "high"]
-    return pd.DataFrame(frames, columns=columns).sort_values(["level", "row"], kind="stable")
+    table = pd.DataFrame(records, columns=columns)
+    return table.sort_values(["level", "row"], kind="stable")

@@ -85,6 +85,11 @@ def _retrain(
     orders: tuple[Order, ...] = ("morf", "lerf"),
     leakage: bool = False,
 ) -> Run:
+    """Return the run at `out` with retrained networks added: trained on digits from which pixels were removed.
+
+    The pixels are removed in the `orders` of the explainers' maps, at the `fractions`, and filled in by the `imputers`.
+    With `leakage`, networks that guess which pixels were removed are trained too. The plan has one model and data set.
+    """
     (model,), (test,) = plan.models.values(), plan.data.values()
     return retrain(
         model,

@@ -39,6 +39,7 @@ def estimated_and_certified(experiment: Experiment) -> pd.DataFrame:
 
 
 def _by_radius(experiment: Experiment, measure: str) -> pd.DataFrame:
+    """Return the mean of a measure, a row per method and a column per radius; with several conditions a group for each."""
     frames = []
     for result in experiment.results_of(CERTIFICATE):
         cells = result.cells(measure, calibrate=False)
@@ -122,8 +123,9 @@ def exact_rates(experiment: Experiment) -> pd.DataFrame:
     curves = []
     for sample in x[: experiment.limit]:
         curves.append(_exact_curve(model, sample))
-    stable = [int((curve == 1).sum()) for curve in curves]
-    chosen = min(range(len(curves)), key=lambda i: (stable[i] < 1, stable[i]))
+    # τ_r = 1 up to the hard radius; the smallest radius of at least 1, then those of 0.
+    hard_radius = [int((curve == 1).sum()) for curve in curves]
+    chosen = min(range(len(curves)), key=lambda i: (hard_radius[i] < 1, hard_radius[i]))
     columns = [f"r = {radius}" for radius in range(1, len(curves[chosen]) + 1)]
     rates = pd.DataFrame({"row": "stability rate τ", "column": columns, "score": curves[chosen]})
     is_hard = (rates["score"] == 1).cumprod().astype(float)
@@ -132,31 +134,39 @@ def exact_rates(experiment: Experiment) -> pd.DataFrame:
 
 
 def _exact_curve(model: Model, sample: Tensor) -> Tensor:
-    """Return τ_1, …, τ_12 of the 4 of 16 patches that occlusion calls most important."""
+    """Return the stability rates τ_1, …, τ_12 of one explanation: the 4 of 16 patches with the largest occlusion score.
 
-    def shown(masks: Tensor) -> Tensor:
-        kept = masks.float().reshape(-1, 1, 4, 4).repeat_interleave(8, 2).repeat_interleave(8, 3)
-        with torch.no_grad():
-            scores: Tensor = model.module(sample * kept)
-        return scores
-
-    everything = torch.ones(1, 16, dtype=torch.bool)
-    predicted = int(shown(everything).argmax())
+    τ_r is the probability that the prediction stays when up to r of the other 12 patches are added at random.
+    """
+    every_patch = torch.ones(1, 16, dtype=torch.bool)
     without_one = ~torch.eye(16, dtype=torch.bool)
-    importance = shown(everything)[0, predicted] - shown(without_one)[:, predicted]
+    clean_scores = _scores_of_patches(model, sample, every_patch)
+    predicted = int(clean_scores.argmax())
+    occluded_scores = _scores_of_patches(model, sample, without_one)
+    importance = clean_scores[0, predicted] - occluded_scores[:, predicted]
     explanation = torch.zeros(16, dtype=torch.bool)
     explanation[importance.topk(4).indices] = True
     others = [i for i in range(16) if not explanation[i]]
 
     def scores_of_added(added: Tensor) -> Tensor:
+        """Return the scores when some of the other patches, (N, 12) boolean, are shown beside the explanation."""
         masks = explanation.repeat(len(added), 1)
         masks[:, others] = added.bool()
-        return shown(masks)
+        return _scores_of_patches(model, sample, masks)
 
     scores = boolean.from_function(scores_of_added, len(others))
     nothing_added = 0
     rates = [boolean.prediction_rate(scores, nothing_added, r) for r in range(1, len(others) + 1)]
     return torch.stack(rates).double()
+
+
+def _scores_of_patches(model: Model, sample: Tensor, masks: Tensor) -> Tensor:
+    """Return the model's scores of a picture (3, 32, 32) with only some of its 16 patches shown, by masks (N, 16)."""
+    patches = masks.float().reshape(-1, 1, 4, 4)
+    shown_pixels = patches.repeat_interleave(8, 2).repeat_interleave(8, 3)
+    with torch.no_grad():
+        scores: Tensor = model.module(sample * shown_pixels)
+    return scores
 
 
 def exact_chart(experiment: Experiment) -> Iterator[Component]:

@@ -19,11 +19,11 @@ def entropy(counts: list[int]) -> float:
 
 
 def fano(accuracy: float, classes: int, prior: float | None = None) -> float:
-    """Return the least mutual information in bits that lets any classifier reach this accuracy.
+    """Return a lower bound in bits on the information about the class in an input, from the accuracy of a classifier.
 
-    I ≥ H(C) − H₂(acc) − (1 − acc)·log₂(c − 1), with H(C) = log₂ c unless `prior` gives the entropy of the classes. It
-    holds for every classifier, so a held-out accuracy is a guarantee up to its own sampling error; at or below the
-    chance level it says nothing, 0.
+    It is Fano's inequality: I ≥ H(C) − H₂(acc) − (1 − acc)·log₂(c − 1) for c classes, with the entropy H(C) of the classes
+    (`prior`, by default log₂ c) and the binary entropy H₂. It holds for every classifier, so the accuracy on held-out
+    samples gives a guarantee, up to its sampling error. At or below chance the bound is 0.
 
     >>> round(fano(0.8, 10), 2)
     1.97

@@ -59,9 +59,10 @@ def probe_classes(
     seed: int,
     trainer: Callable[[int], Trainer] | None = None,
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield for each probe what it says about held-out images: its name, and log₂ p of the true class and hit (N, 2).
+    """Yield how well three classifiers predict the class of held-out images: from the mask, the imputed image, or both.
 
-    `trainer(channels)` makes the trainer of a probe; by default a small convolutional network.
+    Each result is the name of the probe and (N, 2): log₂ of the probability of the true class, and 1 where the prediction
+    is right. `trainer(channels)` returns the trainer of a probe, by default that of a small convolutional network.
     """
     for probe in PROBES:
         images = train.seen(probe)
@@ -85,16 +86,18 @@ def probe_classes(
 def probe_pixels(
     train: Removed, test: Removed, seed: int, steps: int = 300, batch_size: int = 64
 ) -> Tensor:
-    """Return the share of each held-out image's pixels that a small network tells rightly as removed or kept, (N,).
+    """Return how well a small network recognises which pixels of an imputed image were removed, (N,); ½ is guessing.
 
-    Removed and kept pixels count alike: it is the mean of the shares among the two, ½ for a guess.
+    It is trained on the images `train` and tested on `test`. The score of an image is the mean of the share of its removed
+    pixels and the share of its kept pixels that are recognised.
     """
     channels, device = train.x.shape[1], train.x.device
     network = seeded(partial(_pixel_net, channels), seed).to(device)
     generator = torch.Generator().manual_seed(seed)
     optimiser = torch.optim.Adam(network.parameters(), 3e-3)
     share_kept = train.keep.double().mean().clamp(1e-6, 1 - 1e-6)
-    weight_of_kept = ((1 - share_kept) / share_kept).float()  # so that both kinds weigh alike
+    # So that removed and kept pixels have the same weight in the loss.
+    weight_of_kept = ((1 - share_kept) / share_kept).float()
     size = min(batch_size, len(train.x))
     for _ in range(steps):
         rows = torch.randint(0, len(train.x), (size,), generator=generator).to(device)
@@ -136,28 +139,31 @@ def probe_columns(train: Removed, test: Removed, seed: int) -> dict[str, Tensor]
 
 
 def leakage_summary(table: pd.DataFrame, delta: float = 0.05) -> pd.DataFrame:
-    """Return the leaked bits from the rows of an evaluation `leakage`: a row per explainer, imputer, order and fraction.
+    """Return how many bits about the class the shape of the removed part leaks, per explainer, imputer, order and fraction.
 
-    `mask_bits`, `imputed_bits` and `both_bits` are Fano's bounds at the lower confidence limit of the accuracy, each
-    failing with probability at most delta/2; `mask_indicated` is Hellman and Raviv's value. `leak` is
-    I(C; M) − I(C; M | x′) = I(C; x′) − I(C; x′, M) + I(C; M), the part of the outcome that equation 2 of the ROAD
-    paper does not owe to the features, from variational estimates H(C) − cross-entropy: an estimate, no bound.
-    `pixels` is the share of pixels whose removal can be told, and `leaks` whether a report should warn.
+    `table` has the rows of the evaluation `leakage`. `mask_bits`, `imputed_bits` and `both_bits` are lower bounds on the
+    information about the class C in the mask M, in the imputed image x′ and in both: Fano's bound at the lower confidence
+    limit of a classifier's accuracy, which fails with probability at most delta/2. `mask_indicated` is Hellman and Raviv's
+    value. `leak` is I(C; M) − I(C; M | x′) = I(C; x′) − I(C; x′, M) + I(C; M), the term of equation 2 of the ROAD paper
+    that is not due to the removed features; it is an estimate from H(C) − cross-entropy, not a bound. `pixels` is the
+    share of pixels whose removal is recognised, and `leaks` whether a report should warn.
     """
     rows = table[(table["status"] == "ok") & table["measure"].isin(LEAKAGE.of_role("model"))]
     keys = ["dataset", "model", "evaluation", "explainer", "condition", "imputer", "order", "level"]
     entries = []
     for key, group in rows.groupby(keys, sort=False, observed=True):
-        columns = {
-            str(measure): values["value"].to_numpy()
-            for measure, values in group.groupby("measure", observed=True)
-        }
+        columns = {}
+        for measure, of_measure in group.groupby("measure", observed=True):
+            columns[str(measure)] = of_measure["value"].to_numpy()
         entries.append(dict(zip(keys, key, strict=True)) | _leaked_bits(columns, delta))
     return pd.DataFrame(entries)
 
 
 def _leaked_bits(columns: Mapping[str, Array], delta: float) -> dict[str, Any]:
-    """Return the numbers of `leakage_summary` from what the probes said about each image, by measure."""
+    """Return the leaked bits of one combination from its probes; `leakage_summary` explains the numbers.
+
+    `columns` has the answers of the probes for every held-out image, by measure.
+    """
     labels = columns.get(PRIOR, np.zeros(0))
     _, counts = np.unique(labels, return_counts=True)
     classes, prior = max(2, len(counts)), entropy(counts.tolist())

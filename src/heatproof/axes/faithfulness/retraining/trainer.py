@@ -27,10 +27,10 @@ module takes such images; a `heatproof.Model` may be returned as well."""
 
 
 def described(trainer: Any) -> str:
-    """Return the name of a trainer in the manifest: its label and a digest of the code of its functions.
+    """Return a text that identifies a trainer in the manifest: its name, and a digest of the code of its functions.
 
-    With the digest, a function that was edited under the same name is another trainer. Memory addresses are left out,
-    as no two processes share them.
+    By the digest, a function that was edited but kept its name is another trainer. Memory addresses, which differ from
+    process to process, are left out of the name.
 
     >>> described(ImageTrainer(small_net, epochs=3)).split(" ")[0]
     'ImageTrainer(build=<function'
@@ -49,7 +49,10 @@ def described(trainer: Any) -> str:
 
 
 def _codes(function: Any) -> Iterator[str]:
-    """Yield the code of a function, of functions defined in it, and of what it has closed over; nothing for others."""
+    """Yield texts that identify the code of a function: its byte code, constants, inner functions and closed-over values.
+
+    For what is not a function nothing is yielded.
+    """
     if isinstance(function, partial):
         yield f"{function.args} {function.keywords}"
         function = function.func
@@ -141,9 +144,8 @@ class ImageTrainer:
                     images = shifted(images, moves[:, start : start + len(rows)])
                 self._step(network, optimiser, images, y[rows])
             validation_accuracy = accuracy(network, x[validation], y[validation], self.batch_size)
-            if (
-                validation_accuracy >= best_accuracy
-            ):  # of equal epochs the later one, whose rate was lower
+            # Of equal epochs the later one is kept, whose learning rate was lower.
+            if validation_accuracy >= best_accuracy:
                 best_accuracy = validation_accuracy
                 best_weights = copy.deepcopy(network.state_dict())
         network.load_state_dict(best_weights)
@@ -164,7 +166,7 @@ class ImageTrainer:
 
 
 def one_cycle(share: float) -> float:
-    """Return the rate at a share of the training, from 0 up to 1 in the first quarter and down to 0 at the end.
+    """Return the factor of the learning rate at a share of the training: up to 1 in the first quarter, then down to 0.
 
     >>> [one_cycle(share) for share in (0, 0.25, 1)]
     [0.04, 1.0, 0.0]
@@ -195,12 +197,14 @@ def shifted(images: Tensor, moves: Tensor) -> Tensor:
     n, _, height, width = images.shape
     padded = F.pad(images, (4, 4, 4, 4))
     down, right, mirror = moves
+    # Which row and column of the padded image each pixel is read from, (n, H) and (n, W); backwards if mirrored.
     rows = down[:, None] + torch.arange(height, device=images.device)
     columns = torch.arange(width, device=images.device)
     columns = right[:, None] + torch.where(mirror[:, None] > 0, columns.flip(0), columns)
     image = torch.arange(n, device=images.device)[:, None, None]
-    # Indexing in three places puts the channels last.
-    return padded[image, :, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
+    # Index tensors on both sides of a slice put the sliced axis, the channels, last.
+    channels_last = padded[image, :, rows[:, :, None], columns[:, None]]
+    return channels_last.permute(0, 3, 1, 2)
 
 
 def accuracy(net: nn.Module, x: Tensor, y: Tensor, batch_size: int) -> float:

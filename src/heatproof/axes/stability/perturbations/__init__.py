@@ -194,7 +194,9 @@ def describe(perturbation: Perturbation) -> str:
 
 
 def milder(condition: str, level: float) -> dict[str, dict[str, list[float]]]:
-    """Return a sweep from mild to this level, as a study file has it; empty for one's own and those with parameters.
+    """Return a sweep over milder levels of a perturbation, up to this one, as an entry of a study file.
+
+    It is empty for perturbations of the user, and for those with other parameters than a level.
 
     >>> milder("rotation", 15.0), milder("jpeg", 40.0), milder("mine", 1.0)
     ({'rotation': {'degrees': [1.5, 3.75, 7.5, 15]}}, {'jpeg': {'quality': [94, 85, 70, 40]}}, {})

@@ -227,9 +227,11 @@ class OccludingPatch(PerturbationDefaults):
         sizes = x.shape[2:]
         side = self.side(*sizes)
         draw = uniform(keys(seed, batch.ids, "occluding_patch").to(x.device), (len(sizes),))
+        # A pixel is covered if it lies within the patch along every axis.
         is_covered = torch.ones_like(x[:, :1], dtype=torch.bool)
         for axis, size in enumerate(sizes):
-            last_start = size - side  # the patch starts anywhere from 0 to there, with equal chance
+            # The patch starts anywhere from 0 to `last_start`, with equal chance.
+            last_start = size - side
             start = (draw[:, axis, None] * (last_start + 1)).long().clamp(max=last_start)
             position = torch.arange(size, device=x.device) - start
             is_within = (position >= 0) & (position < side)

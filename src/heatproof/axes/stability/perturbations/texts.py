@@ -224,15 +224,17 @@ class PassageOrder(OfTexts):
 
 
 def _with_passages_reordered(key: Tensor, numbers: Sequence[int]) -> list[int]:
-    """Return the positions of the tokens of a text with its passages in another order than now.
+    """Return the positions of a text's tokens after its passages are put into another order, drawn from a random `key`.
 
-    `numbers` says which passage each token belongs to, 0 for none.
+    `numbers` has for each token the number of its passage, 0 for none; tokens of no passage stay between the same two
+    passages' turns.
     """
     passages = []
     for number in sorted(set(numbers) - {0}):
         passages.append([i for i, other in enumerate(numbers) if other == number])
     order = permutation(key[None], len(passages))[0].tolist()
-    if order == sorted(order):  # the order that they have
+    if order == sorted(order):
+        # The draw is the present order, which would change nothing.
         order = order[::-1]
     next_passage = iter(order)
     starts = {positions[0] for positions in passages}
@@ -248,15 +250,19 @@ def _with_passages_reordered(key: Tensor, numbers: Sequence[int]) -> list[int]:
 def _reworded(
     perturbation: OfTexts, batch: Batch, change: Callable[[list[str], str], list[str]]
 ) -> Reworded:
-    """Return the texts with their words changed by `change(words, id)`; special tokens, words without letters here, stay."""
+    """Return texts with their words changed by `change(words, id)`, tokenised again, and the word of each token.
+
+    A word includes the blanks before it. Words that do not change keep their tokens, and so do special tokens, which
+    `change` gets as empty words.
+    """
     perturbation.check_texts(batch)
     tokenizer = batch.tokenizer
     encode, special = encoder(tokenizer), set(getattr(tokenizer, "all_special_ids", ()))
     texts: list[list[Token]] = []
     words_before: list[list[int]] = []
-    for sample, row, attended in zip(
-        batch.ids, batch.x.tolist(), _attended(batch).tolist(), strict=True
-    ):
+    rows = zip(batch.ids, batch.x.tolist(), _attended(batch).tolist(), strict=True)
+    for sample, row, attended in rows:
+        # The text ends behind its last token that is no padding.
         end = max((i + 1 for i, is_attended in enumerate(attended) if is_attended), default=0)
         is_plain = [attended[i] and row[i] not in special for i in range(end)]
         words = _words(tokenizer, row, is_plain)
@@ -306,16 +312,19 @@ def _words(tokenizer: Any, row: Sequence[int], is_plain: Sequence[bool]) -> list
 def _text(
     tokenizer: Any, row: Sequence[int], is_plain: Sequence[bool], positions: Sequence[int]
 ) -> str:
-    """Return the text of neighbouring tokens in a row, "" for special ones.
+    """Return the text of neighbouring tokens, those at `positions` of a row of token ids; "" for special tokens.
 
-    Whether a token begins with a blank may depend on the one before it, so both are decoded, and that one is cut off.
+    Some tokenizers show the blank before a token only behind another token. So the token before is decoded with them,
+    and its text is cut off.
     """
     first = positions[0]
     if not is_plain[first]:
         return ""
     before = [row[first - 1]] if first and is_plain[first - 1] else []
     text_before = _decoded(tokenizer, before)
-    return _decoded(tokenizer, [*before, *(row[i] for i in positions)])[len(text_before) :]
+    tokens = [row[i] for i in positions]
+    text = _decoded(tokenizer, before + tokens)
+    return text[len(text_before) :]
 
 
 def _decoded(tokenizer: Any, ids: list[int]) -> str:
@@ -325,7 +334,11 @@ def _decoded(tokenizer: Any, ids: list[int]) -> str:
 
 
 def _tokens(encode: Callable[[str], Sequence[int]], text: str) -> list[int]:
-    """Return the tokens of a word; one with a blank before it is tokenised as it is behind another word."""
+    """Return the tokens of a word, with the blanks before it.
+
+    Many tokenizers have other tokens for a word behind a blank than for one at the start of a text. So a word with a
+    blank is tokenised behind the text "a", whose tokens are cut off.
+    """
     before, both = list(encode("a")), list(encode("a" + text))
     if text[:1].isspace() and both[: len(before)] == before:
         return both[len(before) :]
@@ -338,10 +351,10 @@ def _rebuilt(
     texts: Sequence[list[Token]],
     words_before: Sequence[list[int]],
 ) -> Reworded:
-    """Return changed texts in the width of the batch, with their auxiliary tensors.
+    """Return changed texts as a batch of the same width L, padded, with their auxiliary tensors and the word of each token.
 
-    `words_before` has the word of each token of the original texts, without padding. A text that did not change or
-    does not fit stays as it is, and has a failure.
+    `texts` has the tokens of each changed text, and `words_before` the word of each token of the original one, both
+    without padding. A text that did not change, or has more than L tokens now, stays as it was and gets a failure.
     """
     width, device = batch.x.shape[1], batch.x.device
     padding = Token(PADDING, -1, -1)
@@ -386,7 +399,11 @@ def _aux_of(batch: Batch, start: Tensor) -> dict[str, Tensor]:
 
 
 def _shifted(answer: Tensor, growth: Tensor) -> Tensor:
-    """Return answers (B, L) moved to the right by what their prompts grew (B,): they stand right behind them."""
-    positions = torch.arange(answer.shape[1], device=answer.device) - growth[:, None]
-    inside = positions.clamp(0, positions.shape[1] - 1)
-    return answer.gather(1, inside).masked_fill(positions != inside, IGNORED)
+    """Return answers (B, L) moved to the right by the number of tokens (B,) that their prompts grew.
+
+    An answer's tokens stand right behind its prompt; all other positions hold `IGNORED`.
+    """
+    # Position i of the result is read from position i − growth, if there is one.
+    source = torch.arange(answer.shape[1], device=answer.device) - growth[:, None]
+    inside = source.clamp(0, source.shape[1] - 1)
+    return answer.gather(1, inside).masked_fill(source != inside, IGNORED)
