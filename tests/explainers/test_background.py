@@ -250,8 +250,15 @@ def test_certificates_of_tables_fill_in_the_mean_of_the_background_of_a_study() 
 
     by_study = rates(heatproof.Certificate(radii=(1,)), background=train)
     assert by_study == pytest.approx(rates(heatproof.Certificate(radii=(1,), fill=mean)))
+
+    # Without a background of the study it is the mean of its references, here all samples; zero only where it is chosen.
+    mean_of_data = tuple(x.double().mean(0).tolist())
+    by_references = rates(heatproof.Certificate(radii=(1,)))
+    assert by_references == pytest.approx(
+        rates(heatproof.Certificate(radii=(1,), fill=mean_of_data))
+    )
     zero = heatproof.Certificate(radii=(1,), fill="zero")
-    assert rates(zero, background=train) == pytest.approx(rates(heatproof.Certificate(radii=(1,))))
+    assert rates(zero, background=train) == pytest.approx(rates(zero))
 
 
 def test_an_explicit_zero_is_zero_on_a_table() -> None:

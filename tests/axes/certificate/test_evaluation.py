@@ -167,7 +167,7 @@ def linear(**parameters) -> pd.DataFrame:
     with torch.no_grad():
         net.weight.copy_(torch.randn(3, 10, generator=g))
         net.bias.zero_()
-    axis = Certificate(features=Pixels(), **parameters)
+    axis = Certificate(**{"features": Pixels(), "fill": "zero", **parameters})
     return heatproof.evaluate(
         net, torch.rand(4, 10, generator=g) + 0.3, ["saliency", "random"], axis
     ).table()
@@ -293,7 +293,7 @@ def test_random_features_are_at_chance_and_better_ones_above():
             best, maps = best.where(~better, rate.float()), maps.where(~better[:, None], mask * 1.0)
         return maps
 
-    axis = Certificate(radii=(2,), features=Pixels(), epsilon=0.05)
+    axis = Certificate(radii=(2,), features=Pixels(), fill="zero", epsilon=0.05)
     done = heatproof.evaluate(net, batch, {"random": "random", "searched": sufficient}, axis)
     summary = done.summary()
     summary = summary[summary.measure == "rate"].set_index("explainer")
@@ -310,7 +310,7 @@ def test_random_features_are_at_chance_and_better_ones_above():
 
 def test_chance_is_shared_by_explainers_and_costs_nothing_when_off():
     net, batch = wavering()
-    axis = Certificate(radii=(1, 3), features=Pixels(), chance_draws=20)
+    axis = Certificate(radii=(1, 3), features=Pixels(), fill="zero", chance_draws=20)
 
     def run_with(explainers, axis, **options):
         passes = net.passes
@@ -395,7 +395,7 @@ def test_a_masked_input_without_finite_scores_makes_one_sample_undefined():
         return torch.arange(10.0).expand(len(batch), 10)
 
     for mode, measure in (("estimate", "rate"), ("decide", "stable"), ("hard", "unflipped")):
-        axis = Certificate(features=Pixels(), radii=(1, 3), mode=mode)
+        axis = Certificate(features=Pixels(), fill="zero", radii=(1, 3), mode=mode)
         table = heatproof.evaluate(Fragile(), x, [last_first], axis).table()
         rows = table[table.measure.isin([measure, "sufficient"])]
         lost = rows[rows["sample"] == sorted(set(rows["sample"]))[2]]
@@ -416,7 +416,7 @@ def test_random_sets_without_finite_scores_leave_a_rate_without_chance():
     def first_last(model, batch, target, seed):
         return torch.arange(10.0, 0, -1).expand(len(batch), 10)
 
-    axis = Certificate(features=Pixels(), radii=(1, 3))
+    axis = Certificate(features=Pixels(), fill="zero", radii=(1, 3))
     table = heatproof.evaluate(Fragile(), x, {"first": first_last}, axis).table()
     rates = rates_of(table, "first")
     assert set(rates.status) == {"ok"}
@@ -429,7 +429,7 @@ def test_random_sets_without_finite_scores_leave_a_rate_without_chance():
 def test_a_number_is_no_class_that_could_stay_the_same():
     numbers = Model(torch.nn.Linear(6, 1), task="regression")
     table = heatproof.evaluate(
-        numbers, torch.rand(3, 6), "random", Certificate(radii=(1,), features=Pixels())
+        numbers, torch.rand(3, 6), "random", Certificate(radii=(1,), features=Pixels(), fill="zero")
     ).table()
     alone = table.measure == "sufficient"
     assert set(table[alone].status) == {"undefined"} and set(table[alone].reason) == {NO_CLASSES}
@@ -514,7 +514,9 @@ def test_what_a_search_finds_bounds_the_hard_radius_from_above(anchor):
     with torch.no_grad():
         net.weight.copy_(2 * torch.randn(3, 8, generator=g))
     batch = Batch(tuple(f"s{i:02}" for i in range(24)), torch.randn(24, 8, generator=g))
-    axis = Certificate(radii=(1, 2, 9), features=Pixels(), search=60, anchor=anchor, chance_draws=0)
+    axis = Certificate(
+        radii=(1, 2, 9), features=Pixels(), fill="zero", search=60, anchor=anchor, chance_draws=0
+    )
     table = heatproof.evaluate(net, batch, ["random"], axis).table()
     table = table.set_index(["measure", "level", "sample"])
     subject = Model(net)
@@ -591,7 +593,9 @@ def test_the_chance_level_of_exactly_k_features_is_the_mean_over_all_sets():
 def test_other_data_has_no_pictures_and_lone_features_a_reason():
     numbers = Batch(("a", "b"), torch.rand(2, 6, generator=torch.Generator().manual_seed(0)))
     net = torch.nn.Linear(6, 3)
-    done = heatproof.evaluate(net, numbers, ["random"], Certificate(radii=(1,), features=Pixels()))
+    done = heatproof.evaluate(
+        net, numbers, ["random"], Certificate(radii=(1,), features=Pixels(), fill="zero")
+    )
     assert set(done.table().status) == {"ok"} and not [
         e for e in read_gallery(done.path) if e.explainer
     ]

@@ -289,7 +289,7 @@ def test_the_plan_says_what_no_number_of_samples_can_show():
 
 def test_keeping_everything_is_the_model_itself():
     smoothing = run(sweep(keeps=(1.0,), radii=(1, 4), epsilon=0.2))
-    plain = heatproof.Certificate(radii=(1, 4), features=Pixels(), epsilon=0.2)
+    plain = heatproof.Certificate(radii=(1, 4), features=Pixels(), epsilon=0.2, fill="zero")
     own = heatproof.evaluate(
         Model(Wavering()), rows_of_numbers(), ["saliency", "random"], plain
     ).table()
