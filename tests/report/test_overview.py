@@ -166,6 +166,14 @@ def test_every_score_of_the_table_is_in_the_text():
             assert column.cell(name).text in text
 
 
+def test_scores_that_differ_never_look_alike_because_all_are_small():
+    tiny = {"grad_cam": near(0.3) / 100, "saliency": near(0.1, seed=1) / 100}
+    (column,) = overview_of({"faithfulness": tiny}).columns
+    cells = [column.cell(name) for name in tiny]
+    assert cells[0].text != cells[1].text
+    assert all(float(cell.text) > 0 for cell in cells)
+
+
 def test_words_that_do_not_occur_are_not_explained():
     text = text_of(overview_of(CLEAR))
     assert "undecided:" not in text and "best:" in text

@@ -25,7 +25,7 @@ from heatproof.results.verdict import Label, Verdict
 from heatproof.runs.manifest import Manifest
 from heatproof.statistics.intervals import FEWEST
 from heatproof.statistics.power import USUAL_SPREAD, smallest_difference
-from heatproof.text import listing, number, records
+from heatproof.text import MOST_DIGITS, listing, number, records
 
 MOST_CAVEAT_RULES = ("probability-outputs", "low-retention", "no-faithfulness", "few-samples")
 """Warnings that may be the main caveat if there is no problem and every control is beaten, most important first."""
@@ -119,7 +119,16 @@ class Column:
         # "undecided" would sound as if so few samples had been enough to compare methods.
         decided = self.verdict.can_decide
         label = self.verdict.labels.get(explainer, Label.NONE) if decided else Label.NONE
-        return Cell(number(row.score), label, _interval(row.low, row.high))
+        score = number(row.score, self.decimals)
+        return Cell(score, label, _interval(row.low, row.high, self.decimals))
+
+    @cached_property
+    def decimals(self) -> int:
+        """How many decimals the scores have: two, and more where the largest of them would have a single digit then."""
+        largest = max((abs(row.score) for row in self.scores.values()), default=0.0)
+        if largest == 0 or largest >= 0.1:
+            return 2
+        return min(math.ceil(-math.log10(largest)) + 1, MOST_DIGITS)
 
 
 @dataclass(frozen=True)
@@ -536,11 +545,11 @@ def _titles(columns: Iterable[Column]) -> str:
     return listing(column.title[:1].lower() + column.title[1:] for column in columns)
 
 
-def _interval(low: float, high: float) -> str:
+def _interval(low: float, high: float, decimals: int) -> str:
     """Return an interval in words; empty where there is none."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
-    return f"{number(low)} to {number(high)}"
+    return f"{number(low, decimals)} to {number(high, decimals)}"
 
 
 def _of_finding(finding: Finding) -> Caveat:
