@@ -20,7 +20,7 @@ def table_of_ones() -> heatproof.Batch:
 
 def certified(weights: tuple[float, ...], **options: object) -> heatproof.Run:
     model = heatproof.Model(nets.Rule(*weights))
-    test = heatproof.Certificate(fraction=0.25, **options)
+    test = heatproof.Certificate(fraction=0.25, **{"fill": "zero", **options})
     return heatproof.evaluate(model, table_of_ones(), CHOSEN, test)
 
 

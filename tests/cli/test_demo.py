@@ -94,7 +94,7 @@ def test_the_whole_demo_is_what_its_help_says(code):
         "stability", "certificate", "symmetry", "faithfulness", "dependence", "localisation", "agreement",
     }  # fmt: skip
     shown = " ".join(run("--help").output.split())
-    assert "four methods and three controls through all six tests" in shown
+    assert "four methods and three controls" in shown and "all six tests" in shown
 
 
 def test_the_quick_demo_is_a_part_of_the_whole(code):

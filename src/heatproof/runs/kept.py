@@ -67,6 +67,7 @@ class NoModel:
     """Stands for the model where only maps were kept: asking it for anything is an error."""
 
     name = "the model"
+    is_absent = False  # the maps and predictions are those of a model
 
     def __init__(self, embedding: str | None) -> None:
         self.embedding = embedding
