@@ -219,12 +219,6 @@ CAUSES: dict[str, Callable[[Rows], Any]] = {
     "the count for an `error` is found for every input": lambda rows: rows[
         "explainer"
     ].str.contains("error="),
-    "what is removed from a table becomes rows of the data or their mean, not zero": lambda rows: (
-        (rows["kinds"] == "table") & ~rows["status_differs"]
-    ),
-    "a map on a table is defined, or not, with rows of the data in place of zero": lambda rows: (
-        (rows["kinds"] == "table") & rows["status_differs"]
-    ),
     "LRP of the subtracted side of a - b": lambda rows: (
         (rows["study"] == "subtraction") & rows[["explainer", "condition"]].eq("lrp").any(axis=1)
     ),
@@ -233,6 +227,13 @@ CAUSES: dict[str, Callable[[Rows], Any]] = {
         (rows["dataset"] == "two")
         & (rows["evaluation"] == "faithfulness")
         & (rows["measure"] == "accuracy")
+    ),
+    # Last, because it may explain everything on a table that the causes above do not.
+    "what is removed from a table becomes rows of the data or their mean, not zero": lambda rows: (
+        (rows["kinds"] == "table") & ~rows["status_differs"]
+    ),
+    "a map on a table is defined, or not, with rows of the data in place of zero": lambda rows: (
+        (rows["kinds"] == "table") & rows["status_differs"]
     ),
 }
 """Every intended difference, and which rows it may explain."""
