@@ -334,3 +334,16 @@ def test_maps_of_every_class_give_that_of_the_predicted_one() -> None:
             expected = explanation.values[i, ..., label]
             expected = np.moveaxis(expected, -1, 0) if len(shape) == 3 else expected
             np.testing.assert_array_equal(maps[i], expected)
+
+
+class InItsOwnSet:
+    """An object that a set of its own contains, as those of compiled functions do."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.users = {self}
+
+
+def test_objects_that_contain_each_other_through_a_set_have_a_fingerprint():
+    first, again, other = (foreign.fingerprint(InItsOwnSet(n)) for n in (1, 1, 2))
+    assert first == again != other

@@ -186,8 +186,13 @@ def _feed(update: Callable[[bytes], None], value: Any, visited: dict[int, int]) 
             _feed(update, key, visited)
             _feed(update, value[key], visited)
     elif isinstance(value, set | frozenset):
-        # Sets have no order, so the hashes of their elements are sorted.
-        update("|".join(sorted(map(fingerprint, value))).encode())
+        # Sets have no order, so the hashes of their elements are sorted. An element may contain what contains the set.
+        hashes = []
+        for element in value:
+            digest = hashlib.sha256()
+            _feed(digest.update, element, dict(visited))
+            hashes.append(digest.hexdigest())
+        update("|".join(sorted(hashes)).encode())
     else:
         for content in _contents(value):
             _feed(update, content, visited)
@@ -214,6 +219,8 @@ def _contents(value: Any) -> list[Any]:
             value.__kwdefaults__,
             [cell.cell_contents for cell in value.__closure__ or ()],
         ]
+    if isinstance(getattr(value, "py_func", None), types.FunctionType):
+        return [value.py_func]  # compiled by numba, whose other attributes change with its use
     if isinstance(value, types.CodeType):
         return [value.co_code, value.co_names, value.co_consts]
     if isinstance(value, type | types.BuiltinFunctionType):
